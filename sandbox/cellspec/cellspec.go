@@ -1,0 +1,232 @@
+// Package cellspec makes the one description of a cell that every backend
+// reads: a *specs.Spec of the OCI runtime specification, built from a
+// sandbox.Spec. A field that a backend can't honour is a missing control.
+//
+// Three things that a cell has and the runtime specification has no field for
+// are written in terms of it:
+//
+//   - All writable places are directories of one tmpfs, so that one limit
+//     holds for them together. Their mounts carry Scratch as their source.
+//   - A bind whose source is a symbolic link of the host stands for that link.
+//   - Small files of the root are annotations: FileAnnotation + path.
+package cellspec
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/checkcell/checkcell/sandbox"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+const (
+	// Scratch is the source of every mount that is a directory of the cell's
+	// one writable tmpfs. Each such mount carries that tmpfs's size and
+	// nr_inodes.
+	Scratch = "checkcell-scratch"
+
+	// FileAnnotation, followed by an absolute path, is the annotation that
+	// holds a read-only file of the cell's root.
+	FileAnnotation = "io.checkcell.file:"
+
+	// FilesDigestAnnotation is the digest of the files laid out in the
+	// working directory, so that the description's digest covers them.
+	FilesDigestAnnotation = "io.checkcell.files"
+
+	// SyntaxPassAnnotation is there, with the value "true", where the run has
+	// a syntax pass.
+	SyntaxPassAnnotation = "io.checkcell.syntax-pass"
+
+	// HostRoot is the root path of the host view: a root that holds nothing
+	// but the mounts.
+	HostRoot = "rootfs"
+
+	// UID and GID are the check's user, inside the cell.
+	UID, GID = 1000, 1000
+
+	// WorkDir is the check's working directory and home.
+	WorkDir = "/work"
+
+	// Path is the check's PATH.
+	Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+	// checkFile is where a check is put that is too long for an argument.
+	checkFile = "/.checkcell/check"
+
+	// maxArgument is MAX_ARG_STRLEN of execve(2) less the closing NUL: the
+	// longest argument that the kernel takes.
+	maxArgument = 131072 - 1
+
+	cpuPeriodUS = 100_000
+)
+
+// Build returns the description of spec's cell. It reads nothing of the host.
+// User namespace mappings are left to the backend, so that the same spec has
+// the same digest in every cell.
+func Build(spec sandbox.Spec) (*specs.Spec, error) {
+	if err := spec.Validate(); err != nil {
+		return nil, err
+	}
+	s := &specs.Spec{
+		Version:     specs.Version,
+		Hostname:    "cell",
+		Root:        &specs.Root{Path: HostRoot, Readonly: true},
+		Annotations: map[string]string{},
+		Process: &specs.Process{
+			User:            specs.User{UID: UID, GID: GID, Umask: ptr[uint32](0o022)},
+			Cwd:             WorkDir,
+			Env:             environment(spec.Env),
+			Capabilities:    &specs.LinuxCapabilities{},
+			NoNewPrivileges: true,
+			Rlimits: []specs.POSIXRlimit{
+				{Type: "RLIMIT_CORE"},
+				{Type: "RLIMIT_NOFILE", Hard: uint64(spec.Limits.OpenFiles), Soft: uint64(spec.Limits.OpenFiles)},
+			},
+		},
+		Linux: &specs.Linux{
+			Namespaces:    namespaces(),
+			Resources:     resources(spec.Limits),
+			MaskedPaths:   maskedPaths(),
+			ReadonlyPaths: readonlyPaths(),
+		},
+	}
+	if dir, ok := spec.Root.Path(); ok {
+		s.Root.Path = dir
+	} else {
+		s.Mounts = hostView()
+		for path, text := range rootFiles() {
+			s.Annotations[FileAnnotation+path] = text
+		}
+	}
+	s.Mounts = append(s.Mounts, ownMounts(spec)...)
+	if len(spec.Files) > 0 {
+		s.Annotations[FilesDigestAnnotation] = filesDigest(spec.Files)
+	}
+	setProcess(s, spec)
+	return s, nil
+}
+
+// setProcess says what is executed. The check's text travels as an argument
+// or as a file, never as shell text of ours (design.md, section 3).
+func setProcess(s *specs.Spec, spec sandbox.Spec) {
+	if len(spec.Args) > 0 {
+		s.Process.Args = slices.Clone(spec.Args)
+		return
+	}
+	s.Process.Args = []string{"bash", "--norc", "--noprofile", "-c", "--", spec.Check}
+	if len(spec.Check) > maxArgument {
+		s.Process.Args = []string{"bash", "--norc", "--noprofile", "--", checkFile}
+		s.Annotations[FileAnnotation+checkFile] = spec.Check
+	}
+	if spec.SyntaxPass {
+		s.Annotations[SyntaxPassAnnotation] = "true"
+	}
+}
+
+// SyntaxArgs returns the arguments of the syntax pass for those of the check:
+// bash's -n, "read commands but do not execute them", put before the rest.
+func SyntaxArgs(args []string) []string {
+	return slices.Insert(slices.Clone(args), 3, "-n")
+}
+
+// Digest returns "sha256:…" over the description's JSON.
+func Digest(s *specs.Spec) (string, error) {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return "", fmt.Errorf("digest the cell's description: %w", err)
+	}
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:]), nil
+}
+
+func filesDigest(files []sandbox.File) string {
+	sorted := slices.Clone(files)
+	sort.Slice(sorted, func(i, j int) bool { return sorted[i].Path < sorted[j].Path })
+	h := sha256.New()
+	for _, f := range sorted {
+		fmt.Fprintf(h, "%d %s %d ", len(f.Path), f.Path, len(f.Content))
+		h.Write(f.Content)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+func environment(extra map[string]string) []string {
+	env := map[string]string{
+		"HOME": WorkDir, "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8",
+		"PATH": Path, "TMPDIR": "/tmp", "TZ": "UTC",
+	}
+	for k, v := range extra {
+		env[k] = v
+	}
+	list := make([]string, 0, len(env))
+	for k, v := range env {
+		list = append(list, k+"="+v)
+	}
+	sort.Strings(list)
+	return list
+}
+
+func namespaces() []specs.LinuxNamespace {
+	return []specs.LinuxNamespace{
+		{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.NetworkNamespace},
+		{Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.CgroupNamespace},
+		{Type: specs.UserNamespace},
+	}
+}
+
+func resources(l sandbox.Limits) *specs.LinuxResources {
+	r := &specs.LinuxResources{}
+	if n, ok := l.Memory.Value(); ok {
+		// In the runtime specification swap is memory and swap together.
+		r.Memory = &specs.LinuxMemory{Limit: ptr(int64(n)), Swap: ptr(int64(n))}
+	}
+	if n, ok := l.Processes.Value(); ok {
+		r.Pids = &specs.LinuxPids{Limit: ptr(n)}
+	}
+	if n, ok := l.CPUs.Value(); ok {
+		quota := int64(math.Round(n * cpuPeriodUS))
+		r.CPU = &specs.LinuxCPU{Quota: ptr(quota), Period: ptr(uint64(cpuPeriodUS))}
+	}
+	return r
+}
+
+// scratchOptions returns the size and nr_inodes of the writable tmpfs.
+func scratchOptions(l sandbox.Limits, mode string) []string {
+	return []string{"nosuid", "nodev", "mode=" + mode,
+		fmt.Sprintf("size=%d", l.Disk), fmt.Sprintf("nr_inodes=%d", l.Inodes)}
+}
+
+func ownMounts(spec sandbox.Spec) []specs.Mount {
+	mounts := []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "nodev", "noexec"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "mode=755", "size=65536", "nr_inodes=64", "ro"}},
+	}
+	for _, d := range []struct{ dir, mode string }{{"/dev/shm", "1777"}, {"/tmp", "1777"}, {"/var/tmp", "1777"}} {
+		mounts = append(mounts, specs.Mount{Destination: d.dir, Type: "tmpfs", Source: Scratch, Options: scratchOptions(spec.Limits, d.mode)})
+	}
+	work := specs.Mount{Destination: WorkDir, Type: "tmpfs", Source: Scratch, Options: scratchOptions(spec.Limits, "755")}
+	if spec.Workspace != "" {
+		work.Type = "overlay"
+		work.Options = append(work.Options, "lowerdir="+spec.Workspace)
+	}
+	return append(mounts, work)
+}
+
+// Workspace returns the host's directory that m, the mount at WorkDir, shows;
+// ok is false where it shows none.
+func Workspace(m specs.Mount) (dir string, ok bool) {
+	for _, o := range m.Options {
+		if dir, ok := strings.CutPrefix(o, "lowerdir="); ok && m.Type == "overlay" {
+			return dir, true
+		}
+	}
+	return "", false
+}
+
+func ptr[T any](v T) *T { return &v }

@@ -1,0 +1,140 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/checkcell/checkcell/cgroup"
+	"github.com/checkcell/checkcell/sandbox"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// initProcesses is how many processes the cell's init is: they are added to
+// the process limit and taken off the peak, so that both speak of the check.
+const initProcesses = 1
+
+// groupControls are the controls that a group enforces, and by what.
+var groupControls = []struct {
+	control    sandbox.Control
+	controller cgroup.Controller
+}{
+	{sandbox.ControlCgroup, cgroup.Kill},
+	{sandbox.ControlMemory, cgroup.Memory},
+	{sandbox.ControlPIDs, cgroup.PIDs},
+	{sandbox.ControlCPU, cgroup.CPU},
+	{sandbox.ControlCPUTime, cgroup.CPUTime},
+}
+
+// support says whether a group can do c here.
+func (b *Backend) support(c cgroup.Controller) cgroup.Support {
+	if b.cgroups == nil {
+		return cgroup.Support{Detail: b.cgroupErr.Error()}
+	}
+	return b.cgroups.Controllers()[c]
+}
+
+// refuse fails closed: a control that spec needs and that can't be enforced
+// here refuses the run, unless the spec or the backend allows it to be missing.
+func (b *Backend) refuse(spec sandbox.Spec) (missing []sandbox.Control, err error) {
+	allowed := append(slices.Clone(b.cfg.AllowMissing), spec.AllowMissing...)
+	var errs []error
+	for _, n := range groupControls {
+		if !spec.Limits.Need(n.control) {
+			continue
+		}
+		s := b.support(n.controller)
+		switch {
+		case s.Available:
+		case slices.Contains(allowed, n.control):
+			missing = append(missing, n.control)
+		default:
+			errs = append(errs, fmt.Errorf("control %s can't be enforced on this host: %s; to run without it: --allow-missing=%s", n.control, s.Detail, n.control))
+		}
+	}
+	return missing, errors.Join(errs...)
+}
+
+// groupResources are the limits of the cell's group: those of the description
+// whose controller is there, with room for the init.
+func (b *Backend) groupResources(r *specs.LinuxResources) *specs.LinuxResources {
+	own := &specs.LinuxResources{}
+	if r.Memory != nil && b.support(cgroup.Memory).Available {
+		own.Memory = r.Memory
+	}
+	if r.Pids != nil && b.support(cgroup.PIDs).Available {
+		limit := *r.Pids.Limit + initProcesses
+		own.Pids = &specs.LinuxPids{Limit: &limit}
+	}
+	if r.CPU != nil && b.support(cgroup.CPU).Available {
+		own.CPU = r.CPU
+	}
+	return own
+}
+
+// inForce lists the cell's controls and how each is enforced.
+func (x *box) inForce() (mode string, controls map[sandbox.Control]string) {
+	controls = map[sandbox.Control]string{
+		sandbox.ControlNetwork:  "network namespace, empty",
+		sandbox.ControlRoot:     "mount namespace, pivot_root, read-only",
+		sandbox.ControlPIDNS:    "pid namespace",
+		sandbox.ControlIPCNS:    "ipc namespace",
+		sandbox.ControlUTSNS:    "uts namespace",
+		sandbox.ControlCgroupNS: "cgroup namespace",
+		sandbox.ControlUser:     fmt.Sprintf("user namespace, host uid %d", x.req.HostUID),
+		sandbox.ControlCaps:     "all sets empty, securebits locked",
+		sandbox.ControlNoPrivs:  "prctl no_new_privs",
+	}
+	for _, m := range x.req.Spec.Mounts {
+		if size := optionOf(m.Options, "size"); size != "" && m.Destination == "/tmp" {
+			controls[sandbox.ControlDisk] = fmt.Sprintf("one tmpfs size=%s nr_inodes=%s", size, optionOf(m.Options, "nr_inodes"))
+		}
+	}
+	for _, r := range x.req.Spec.Process.Rlimits {
+		if r.Type == "RLIMIT_NOFILE" {
+			controls[sandbox.ControlNoFile] = fmt.Sprintf("RLIMIT_NOFILE=%d", r.Hard)
+		}
+	}
+	if x.group == nil {
+		return cgroup.ModeNone.String(), controls
+	}
+	controls[sandbox.ControlCgroup] = x.backend.support(cgroup.Kill).Detail
+	for name, how := range x.group.Controls() {
+		controls[sandbox.Control(name)] = how
+	}
+	return x.backend.cgroups.Mode().String(), controls
+}
+
+// Probe runs an empty cell and says what of this host's it found in force.
+func (b *Backend) Probe(ctx context.Context) []sandbox.Capability {
+	var caps []sandbox.Capability
+	for _, n := range groupControls {
+		s := b.support(n.controller)
+		c := sandbox.Capability{Control: n.control, How: s.Detail}
+		if s.Available {
+			c.State = sandbox.CapabilityInForce
+		} else {
+			c.Fix = fmt.Sprintf("run as root, or below a delegated group: systemd-run --user --scope -p Delegate=yes checkcell …; or do without it: --allow-missing=%s", n.control)
+		}
+		caps = append(caps, c)
+	}
+	spec := sandbox.Spec{ID: "probe", Args: []string{"true"}, Limits: sandbox.DefaultLimits()}
+	spec.AllowMissing = []sandbox.Control{sandbox.ControlCgroup, sandbox.ControlMemory, sandbox.ControlPIDs, sandbox.ControlCPU, sandbox.ControlCPUTime}
+	own := []sandbox.Control{
+		sandbox.ControlUser, sandbox.ControlRoot, sandbox.ControlPIDNS, sandbox.ControlNetwork, sandbox.ControlIPCNS, sandbox.ControlUTSNS,
+		sandbox.ControlCgroupNS, sandbox.ControlDisk, sandbox.ControlNoFile, sandbox.ControlCaps, sandbox.ControlNoPrivs,
+	}
+	res := (&sandbox.Runner{Backend: b}).Run(ctx, spec).Last()
+	for _, control := range own {
+		c := sandbox.Capability{Control: control, How: res.Evidence.Receipt.Controls[control]}
+		if res.Success() && c.How != "" {
+			c.State = sandbox.CapabilityInForce
+		} else {
+			c.How = "a trial cell ended " + res.Outcome.String() + " " + res.Cleanup.Detail
+			c.Fix = "this kernel must let this user make namespaces: as root, or with kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, and no AppArmor restriction of user namespaces"
+		}
+		caps = append(caps, c)
+	}
+	return caps
+}

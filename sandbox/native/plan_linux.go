@@ -1,0 +1,366 @@
+package native
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/checkcell/checkcell/sandbox/cellspec"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// staging is where the new root is put together: a directory that every host
+// has and that no mount of a cell has as its source.
+const staging = "/proc"
+
+// Flags of the mounts of a cell.
+const (
+	attrReadOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+	attrDevice   = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
+)
+
+// opened are the descriptors that the set-up refers to, by number.
+type opened struct {
+	keep    []int          // all that the init may keep, other than trees
+	content int            // the content of the entries
+	trees   map[string]int // detached mounts that a privileged launcher took of host paths
+}
+
+// planner lays out the set-up of one cell.
+type planner struct {
+	program
+	req  request
+	fds  opened
+	made map[string]bool // directories of the new root that are there
+}
+
+// plan turns a request into the system calls of the init. The calls' names
+// depend on the request alone, so that whoever has it can name a failed one.
+func plan(req request, fds opened) (*program, error) {
+	p := &planner{req: req, fds: fds, made: map[string]bool{"": true, ".": true}}
+	p.closeOthers()
+	p.becomeUser()
+	p.makeRoot()
+	for _, m := range req.Spec.Mounts {
+		p.mountOne(m)
+	}
+	p.scratchDone()
+	p.rootFiles()
+	p.proc()
+	p.enterRoot()
+	p.network()
+	p.workFiles()
+	p.dropPrivileges()
+	return &p.program, p.err
+}
+
+// closeOthers closes every descriptor but those that the init needs.
+func (p *planner) closeOthers() {
+	keep := append(slices.Clone(p.fds.keep), p.fds.content)
+	for _, fd := range p.fds.trees {
+		keep = append(keep, fd)
+	}
+	sort.Ints(keep)
+	next := 0
+	for _, fd := range append(keep, int(^uint32(0)>>1)) {
+		if fd > next {
+			p.simple("close descriptors", unix.SYS_CLOSE_RANGE, uintptr(next), uintptr(fd-1), 0)
+		}
+		next = fd + 1
+	}
+}
+
+// becomeUser takes the cell's user and leaves the groups of ours.
+func (p *planner) becomeUser() {
+	user := p.req.Spec.Process.User
+	if p.req.Privileged {
+		p.simple("drop supplementary groups", unix.SYS_SETGROUPS, 0, 0)
+	}
+	gid, uid := uintptr(user.GID), uintptr(user.UID)
+	p.simple("set group id", unix.SYS_SETRESGID, gid, gid, gid)
+	p.simple("set user id", unix.SYS_SETRESUID, uid, uid, uid)
+	p.simple("make a cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
+	p.simple("set umask", unix.SYS_UMASK, 0)
+	name := p.req.Spec.Hostname
+	p.simple("set host name", unix.SYS_SETHOSTNAME, p.text(name), uintptr(len(name)))
+}
+
+// makeRoot puts an empty tmpfs at staging, and a second one, for all writable
+// places together, inside it.
+func (p *planner) makeRoot() {
+	p.mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	size := 256 << 10
+	for _, text := range p.req.Spec.Annotations {
+		size += len(text) + 8192
+	}
+	p.mount("checkcell-root", staging, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("mode=755,size=%d", size))
+	p.simple("enter the new root", unix.SYS_CHDIR, p.text(staging))
+	for _, m := range p.req.Spec.Mounts {
+		if m.Source == cellspec.Scratch {
+			p.mkdirAll(".scratch")
+			p.mount("checkcell", ".scratch", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, dataOf(m.Options, "size", "nr_inodes")+",mode=755")
+			break
+		}
+	}
+	if dir := p.req.Spec.Root.Path; dir != cellspec.HostRoot {
+		p.imageRoot(dir)
+	}
+}
+
+// imageRoot shows the top level of the directory at dir, entry by entry, so
+// that places which the image lacks can be made beside them.
+func (p *planner) imageRoot(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		p.fail(fmt.Errorf("read the root file system: %w", err))
+		return
+	}
+	own := map[string]bool{"dev": true, "proc": true, "sys": true, "tmp": true, "work": true, "run": true, ".scratch": true, ".image": true, ".checkcell": true}
+	p.mkdirAll(".image")
+	if fd, ok := p.fds.trees[dir]; ok {
+		p.attachOpened(fd, dir, ".image")
+	} else {
+		p.bind(dir, ".image", attrReadOnly)
+	}
+	for _, e := range entries {
+		if !own[e.Name()] {
+			p.show(path.Join(dir, e.Name()), ".image/"+e.Name(), e.Name())
+		}
+	}
+	p.hide(".image")
+}
+
+// attachOpened puts a detached mount that the launcher took of dir at path, read-only.
+func (p *planner) attachOpened(fd int, dir, path string) {
+	s := p.newSlot()
+	p.add("take "+dir, call{nr: unix.SYS_DUP, arg: [6]uintptr{uintptr(fd)}, save: uint8(s) + 1})
+	p.setAttr(s, path, attrReadOnly)
+	p.attach(s, path)
+	p.simple("close", unix.SYS_CLOSE, uintptr(fd))
+}
+
+// show gives host, which the set-up reaches as source, its place in the new
+// root: a link is made again, anything else is bound read-only. What is not
+// there is left out.
+func (p *planner) show(host, source, dst string) {
+	info, err := os.Lstat(host)
+	switch {
+	case os.IsNotExist(err):
+		return
+	case err != nil:
+		p.fail(fmt.Errorf("look at %s: %w", host, err))
+	case info.Mode()&os.ModeSymlink != 0:
+		target, err := os.Readlink(host)
+		if err != nil {
+			p.fail(fmt.Errorf("read link %s: %w", host, err))
+		}
+		p.mkdirAll(path.Dir(dst))
+		p.symlink(target, dst)
+	case info.IsDir():
+		p.mkdirAll(dst)
+		p.bind(source, dst, attrReadOnly)
+	case info.Mode().IsRegular():
+		p.mkdirAll(path.Dir(dst))
+		p.touch(dst)
+		p.bind(source, dst, attrReadOnly)
+	}
+}
+
+func (p *planner) mkdirAll(dir string) {
+	if p.made[dir] {
+		return
+	}
+	p.mkdirAll(path.Dir(dir))
+	p.mkdir(dir, 0o755)
+	p.made[dir] = true
+}
+
+// mountOne carries out one mount of the description.
+func (p *planner) mountOne(m specs.Mount) {
+	dst := strings.TrimPrefix(path.Clean(m.Destination), "/")
+	switch {
+	case m.Type == "bind":
+		if !slices.Contains(m.Options, cellspec.OptionalOption) {
+			p.fail(fmt.Errorf("mount %s: this backend binds only paths of the host view", m.Destination))
+		}
+		p.show(m.Source, m.Source, dst)
+	case m.Source == cellspec.Scratch:
+		p.scratch(m, dst)
+	case m.Type == "proc":
+		p.mkdirAll(dst)
+		p.mount("proc", dst, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	case m.Type == "tmpfs" && dst == "dev":
+		p.mkdirAll(dst)
+		p.mount("dev", dst, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, dataOf(m.Options, "size", "nr_inodes", "mode"))
+		p.devices()
+	default:
+		p.fail(fmt.Errorf("mount %s: type %q is not one that this backend knows", m.Destination, m.Type))
+	}
+}
+
+// devices fills /dev: the six devices that every container has, and the links
+// to the descriptors of whoever looks.
+func (p *planner) devices() {
+	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
+		p.touch("dev/" + name)
+		p.bind("/dev/"+name, "dev/"+name, attrDevice)
+	}
+	p.symlink("/proc/self/fd", "dev/fd")
+	for i, name := range []string{"stdin", "stdout", "stderr"} {
+		p.symlink("/proc/self/fd/"+strconv.Itoa(i), "dev/"+name)
+	}
+	p.mkdirAll("dev/shm")
+	p.protectPath("dev", attrDevice)
+	// The init's own three streams, and the step's standard input: at this
+	// point no descriptor below 3 is open, so this one is 0.
+	p.add("open /dev/null", call{nr: unix.SYS_OPENAT, only: true, want: 0, arg: [6]uintptr{at, p.text("dev/null"), unix.O_RDWR}})
+	p.simple("open /dev/null", unix.SYS_DUP3, 0, 1, 0)
+	p.simple("open /dev/null", unix.SYS_DUP3, 0, 2, 0)
+}
+
+// scratch gives one writable place its directory of the scratch tmpfs, or, for
+// a workspace that is shown, an overlay whose changes go there.
+func (p *planner) scratch(m specs.Mount, dst string) {
+	if dst == "var/tmp" && p.req.Spec.Root.Path != cellspec.HostRoot {
+		if _, err := os.Lstat(path.Join(p.req.Spec.Root.Path, dst)); err != nil {
+			return // the image's /var is read-only and has no such place
+		}
+	}
+	mode, err := strconv.ParseUint(optionOf(m.Options, "mode"), 8, 32)
+	if err != nil {
+		p.fail(fmt.Errorf("mount %s: mode: %w", m.Destination, err))
+	}
+	p.mkdirAll(dst)
+	dir := ".scratch/" + strings.ReplaceAll(dst, "/", "-")
+	p.mkdir(dir, uint32(mode))
+	lower, shown := cellspec.Workspace(m)
+	if !shown || !p.req.Overlay {
+		s := p.openTree(dir)
+		p.attach(s, dst)
+		return
+	}
+	p.mkdir(".scratch/.overlay", 0o700)
+	p.mkdirAll(".lower")
+	if fd, ok := p.fds.trees[lower]; ok {
+		p.attachOpened(fd, lower, ".lower")
+	} else {
+		p.bind(lower, ".lower", attrReadOnly)
+	}
+	p.mount("work", dst, "overlay", unix.MS_NOSUID|unix.MS_NODEV,
+		"userxattr,lowerdir=.lower,upperdir="+dir+",workdir=.scratch/.overlay")
+	p.hide(".lower")
+}
+
+// scratchDone hides the scratch tmpfs itself; its places stay.
+func (p *planner) scratchDone() {
+	if p.made[".scratch"] {
+		p.hide(".scratch")
+	}
+}
+
+// rootFiles writes the small files of the root.
+func (p *planner) rootFiles() {
+	var names []string
+	for key := range p.req.Spec.Annotations {
+		if name, ok := strings.CutPrefix(key, cellspec.FileAnnotation+"/"); ok {
+			names = append(names, name)
+		}
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		p.mkdirAll(path.Dir(name))
+		p.write(name, p.req.Spec.Annotations[cellspec.FileAnnotation+"/"+name], 0o444)
+	}
+}
+
+// proc hides and protects entries of /proc, those that this kernel has, and
+// lets nobody make user namespaces below the cell's.
+func (p *planner) proc() {
+	const limit = "proc/sys/user/max_user_namespaces"
+	s := p.newSlot()
+	p.add("open "+limit, call{nr: unix.SYS_OPENAT, save: uint8(s) + 1, arg: [6]uintptr{at, p.text(limit), unix.O_WRONLY | unix.O_CLOEXEC}})
+	p.add("write "+limit, call{nr: unix.SYS_WRITE, from: [6]uint8{uint8(s) + 1}, arg: [6]uintptr{0, p.text("0"), 1}, only: true, want: 1})
+	p.close(s)
+	for _, name := range p.req.Spec.Linux.MaskedPaths {
+		info, err := os.Lstat(name)
+		switch {
+		case err != nil: // this kernel has no such entry
+		case info.IsDir():
+			p.mount("tmpfs", name[1:], "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "mode=555,size=4096,nr_inodes=2")
+		default:
+			p.bind("dev/null", name[1:], attrDevice)
+		}
+	}
+	for _, name := range p.req.Spec.Linux.ReadonlyPaths {
+		if _, err := os.Lstat(name); err == nil {
+			p.bind(name[1:], name[1:], attrReadOnly|unix.MOUNT_ATTR_NOEXEC)
+		}
+	}
+}
+
+// enterRoot makes the new root the root, takes the old one away, and closes
+// the new one to writes.
+func (p *planner) enterRoot() {
+	p.simple("pivot into the new root", unix.SYS_PIVOT_ROOT, p.text("."), p.text("."))
+	p.detach(".")
+	p.simple("enter /", unix.SYS_CHDIR, p.text("/"))
+	p.protectPath("/", attrReadOnly)
+}
+
+// network brings the loopback device of the otherwise empty network up, as
+// container runtimes do, so that a check can talk to a server of its own.
+func (p *planner) network() {
+	ifreq := make([]byte, 40) // struct ifreq: 16 bytes of name, then the flags
+	copy(ifreq, "lo")
+	*(*uint16)(unsafe.Pointer(&ifreq[16])) = unix.IFF_UP
+	s := p.newSlot()
+	p.add("open a socket", call{nr: unix.SYS_SOCKET, save: uint8(s) + 1, arg: [6]uintptr{unix.AF_INET, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC}})
+	p.add("bring up lo", call{nr: unix.SYS_IOCTL, from: [6]uint8{uint8(s) + 1}, arg: [6]uintptr{0, unix.SIOCSIFFLAGS, p.bytes(ifreq)}})
+	p.close(s)
+}
+
+// workFiles enters the working directory and lays the entries out there.
+func (p *planner) workFiles() {
+	p.simple("enter "+p.req.Spec.Process.Cwd, unix.SYS_CHDIR, p.text(p.req.Spec.Process.Cwd))
+	for _, e := range p.req.Entries {
+		switch e.Kind {
+		case entryDir:
+			p.mkdir(e.Path, e.Mode)
+		case entryLink:
+			p.symlink(e.Target, e.Path)
+		case entryMode:
+			p.simple("open up "+e.Path, unix.SYS_FCHMODAT, at, p.text(e.Path), uintptr(e.Mode))
+		case entryFile:
+			s := p.openBeneath(e.Path, e.Mode)
+			p.sendfile(s, p.fds.content, e.Path, e.Size)
+			p.close(s)
+		}
+	}
+	p.simple("close", unix.SYS_CLOSE, uintptr(p.fds.content))
+}
+
+func optionOf(options []string, key string) string {
+	for _, o := range options {
+		if v, ok := strings.CutPrefix(o, key+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// dataOf joins the named options as mount(2) takes them.
+func dataOf(options []string, keys ...string) string {
+	var data []string
+	for _, k := range keys {
+		if v := optionOf(options, k); v != "" {
+			data = append(data, k+"="+v)
+		}
+	}
+	return strings.Join(data, ",")
+}

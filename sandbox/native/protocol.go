@@ -1,0 +1,128 @@
+package native
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/checkcell/checkcell/sandbox"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// record is what the init reports, 12 bytes in the machine's byte order.
+type record struct {
+	kind, x, y uint32
+}
+
+const recordBytes = 12
+
+// The kinds of record.
+const (
+	recordSetupFailed uint32 = iota + 1 // x: index of the call, y: errno
+	recordReady
+	recordStarted
+	recordExecFailed // x: a stage, y: errno
+	recordEnded      // x: the wait status
+)
+
+// The stages of recordExecFailed.
+const (
+	stageFork uint32 = iota + 1
+	stageExec
+)
+
+// Orders to the init: orderGo, then orderStep plus the step's number.
+const (
+	orderGo   byte = 'g'
+	orderStep byte = '0'
+)
+
+// readRecord reads one record; it is io.EOF at the end of the pipe, and an
+// error where the pipe ended inside one.
+func readRecord(r io.Reader) (record, error) {
+	var b [recordBytes]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = fmt.Errorf("read the init's report: cut off: %w", err)
+		}
+		return record{}, err
+	}
+	return record{
+		kind: binary.NativeEndian.Uint32(b[0:]),
+		x:    binary.NativeEndian.Uint32(b[4:]),
+		y:    binary.NativeEndian.Uint32(b[8:]),
+	}, nil
+}
+
+// endOf reads a wait status as wait(2) lays it out: the low seven bits are the
+// signal that killed the process, 0 if it exited with the code in the next byte.
+func endOf(wstatus uint32) sandbox.End {
+	switch sig := wstatus & 0x7f; sig {
+	case 0:
+		return sandbox.EndExited(uint8(wstatus >> 8))
+	case 0x7f:
+		return sandbox.EndLost("the first process was reported stopped, not ended")
+	default:
+		return sandbox.EndSignaled(uint8(sig))
+	}
+}
+
+// request asks the launcher for one cell. Descriptors go beside it, in the
+// order of the fd constants.
+type request struct {
+	Spec       *specs.Spec
+	HostUID    int     // what the check's user is outside
+	HostGID    int     // what its group is outside
+	Privileged bool    // we are root: sources are opened before privileges are given up
+	Entries    []entry // laid out in the working directory
+	Overlay    bool    // the workspace is shown through an overlay; otherwise Entries hold its copy
+	OwnerUID   int     // who owns all of the workspace, for Overlay
+	OwnerGID   int
+	InGroup    bool // the last descriptor is a cgroup2 directory to be born into
+}
+
+// The descriptors of a request, in order; a cgroup2 directory may follow.
+const (
+	fdRequest = iota // the request itself, as JSON, in a memfd: no bound on its size
+	fdControl
+	fdStatus
+	fdStdout0
+	fdStderr0
+	fdStdout1
+	fdStderr1
+	fdContent // the content of the entries, one after the other, in a memfd
+	fdCount
+)
+
+// entry is one thing to lay out in the working directory, before its children.
+type entry struct {
+	Path   string // relative, clean
+	Kind   entryKind
+	Mode   uint32 // permission bits
+	Size   int64  // of a file that is filled
+	Target string // of a link
+}
+
+type entryKind uint8
+
+const (
+	entryFile entryKind = iota
+	entryDir
+	entryLink
+	entryMode // what is there already gets Mode
+)
+
+// message is what the launcher sends.
+type message struct {
+	ID   uint64
+	PID  int    // the init's process id, outside
+	Err  string // the cell could not be cloned
+	Gone bool   // the init was reaped, so its PID namespace is empty
+}
+
+// order is what the launcher gets.
+type order struct {
+	ID   uint64
+	Kill bool // kill the init of cell ID; otherwise a request comes with it
+}
