@@ -167,6 +167,8 @@ func (l Limits) Need(c Control) bool {
 		_, limited = l.CPUs.Value()
 	case ControlCPUTime:
 		_, limited = l.CPUTime.Value()
+	case ControlCgroup, ControlDisk, ControlNoFile, ControlNetwork, ControlRoot, ControlPIDNS, ControlIPCNS,
+		ControlUTSNS, ControlCgroupNS, ControlUser, ControlCaps, ControlNoPrivs:
 	}
 	return limited
 }

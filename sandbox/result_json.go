@@ -61,7 +61,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 		Stdout: r.Stdout, Stderr: r.Stderr,
 		Usage:     usageJSON{u.Wall.Nanoseconds(), u.CPU, u.PeakMemory, u.PeakPIDs, u.OOMKills, u.PIDsMaxHits},
 		Leftovers: r.Leftovers, Killed: r.Killed, Cleanup: r.Cleanup,
-		Receipt:         receiptJSON{rec.Cgroup, rec.Controls, rec.Missing},
+		Receipt:         receiptJSON(rec),
 		MissingEvidence: r.Evidence.Missing,
 		SpecDigest:      r.Evidence.SpecDigest, ImageDigest: r.Evidence.ImageDigest,
 		Started: r.Started.UTC(), Ended: r.Ended.UTC(),
@@ -106,7 +106,7 @@ func (r *Result) UnmarshalJSON(data []byte) error {
 		Evidence: Evidence{
 			Usage: Usage{time.Duration(w.Usage.WallNS), w.Usage.CPUNS, w.Usage.PeakMemoryBytes,
 				w.Usage.PeakPIDs, w.Usage.OOMKills, w.Usage.PIDsMaxHits},
-			Receipt:    Receipt{w.Receipt.Cgroup, w.Receipt.Controls, w.Receipt.Missing},
+			Receipt:    Receipt(w.Receipt),
 			SpecDigest: w.SpecDigest, ImageDigest: w.ImageDigest, Missing: w.MissingEvidence,
 		},
 		Started: w.Started, Ended: w.Ended,
@@ -202,7 +202,7 @@ type cleanupJSON struct {
 
 // MarshalJSON writes the state's word and the detail.
 func (c Cleanup) MarshalJSON() ([]byte, error) {
-	return marshalPlain(cleanupJSON{c.State.String(), c.Detail})
+	return marshalPlain(cleanupJSON{State: c.State.String(), Detail: c.Detail})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes and refuses any other word.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/checkcell/checkcell/cgroup"
 	"github.com/checkcell/checkcell/sandbox"
@@ -27,31 +28,56 @@ var groupControls = []struct {
 	{sandbox.ControlCPUTime, cgroup.CPUTime},
 }
 
-// support says whether a group can do c here.
-func (b *Backend) support(c cgroup.Controller) cgroup.Support {
-	if b.cgroups == nil {
-		return cgroup.Support{Detail: b.cgroupErr.Error()}
+// support says whether a group can do c here, and what to do if it can't.
+func (b *Backend) support(c cgroup.Controller) (s cgroup.Support, fix string) {
+	fix = "run as root, or below a group that you were given: systemd-run --user --scope -p Delegate=yes checkcell …, or --cgroup-parent"
+	if b.cgroups != nil {
+		return b.cgroups.Controllers()[c], fix
 	}
-	return b.cgroups.Controllers()[c]
+	s.Detail = b.cgroupErr.Error()
+	if missing := (*cgroup.MissingError)(nil); errors.As(b.cgroupErr, &missing) {
+		fix = missing.Hint
+		for _, why := range missing.Missing {
+			s.Detail = why
+		}
+		if why, ok := missing.Missing[c]; ok {
+			s.Detail = why
+		}
+	}
+	return s, fix
+}
+
+func (b *Backend) supports(c cgroup.Controller) bool {
+	s, _ := b.support(c)
+	return s.Available
 }
 
 // refuse fails closed: a control that spec needs and that can't be enforced
 // here refuses the run, unless the spec or the backend allows it to be missing.
+// Controls that are missing for one reason are named together.
 func (b *Backend) refuse(spec sandbox.Spec) (missing []sandbox.Control, err error) {
 	allowed := append(slices.Clone(b.cfg.AllowMissing), spec.AllowMissing...)
-	var errs []error
+	refused := map[string][]string{}
+	var reasons []string
 	for _, n := range groupControls {
-		if !spec.Limits.Need(n.control) {
-			continue
-		}
-		s := b.support(n.controller)
+		s, fix := b.support(n.controller)
 		switch {
-		case s.Available:
+		case s.Available || !spec.Limits.Need(n.control):
 		case slices.Contains(allowed, n.control):
 			missing = append(missing, n.control)
 		default:
-			errs = append(errs, fmt.Errorf("control %s can't be enforced on this host: %s; to run without it: --allow-missing=%s", n.control, s.Detail, n.control))
+			reason := s.Detail + "; to fix it: " + fix
+			if refused[reason] == nil {
+				reasons = append(reasons, reason)
+			}
+			refused[reason] = append(refused[reason], string(n.control))
 		}
+	}
+	var errs []error
+	for _, reason := range reasons {
+		names := refused[reason]
+		errs = append(errs, fmt.Errorf("this host can't enforce %s: %s; to run without: --allow-missing=%s",
+			strings.Join(names, ", "), reason, strings.Join(names, ",")))
 	}
 	return missing, errors.Join(errs...)
 }
@@ -60,14 +86,14 @@ func (b *Backend) refuse(spec sandbox.Spec) (missing []sandbox.Control, err erro
 // whose controller is there, with room for the init.
 func (b *Backend) groupResources(r *specs.LinuxResources) *specs.LinuxResources {
 	own := &specs.LinuxResources{}
-	if r.Memory != nil && b.support(cgroup.Memory).Available {
+	if r.Memory != nil && b.supports(cgroup.Memory) {
 		own.Memory = r.Memory
 	}
-	if r.Pids != nil && b.support(cgroup.PIDs).Available {
+	if r.Pids != nil && b.supports(cgroup.PIDs) {
 		limit := *r.Pids.Limit + initProcesses
 		own.Pids = &specs.LinuxPids{Limit: &limit}
 	}
-	if r.CPU != nil && b.support(cgroup.CPU).Available {
+	if r.CPU != nil && b.supports(cgroup.CPU) {
 		own.CPU = r.CPU
 	}
 	return own
@@ -99,7 +125,8 @@ func (x *box) inForce() (mode string, controls map[sandbox.Control]string) {
 	if x.group == nil {
 		return cgroup.ModeNone.String(), controls
 	}
-	controls[sandbox.ControlCgroup] = x.backend.support(cgroup.Kill).Detail
+	kill, _ := x.backend.support(cgroup.Kill)
+	controls[sandbox.ControlCgroup] = kill.Detail
 	for name, how := range x.group.Controls() {
 		controls[sandbox.Control(name)] = how
 	}
@@ -110,12 +137,12 @@ func (x *box) inForce() (mode string, controls map[sandbox.Control]string) {
 func (b *Backend) Probe(ctx context.Context) []sandbox.Capability {
 	var caps []sandbox.Capability
 	for _, n := range groupControls {
-		s := b.support(n.controller)
+		s, fix := b.support(n.controller)
 		c := sandbox.Capability{Control: n.control, How: s.Detail}
 		if s.Available {
 			c.State = sandbox.CapabilityInForce
 		} else {
-			c.Fix = fmt.Sprintf("run as root, or below a delegated group: systemd-run --user --scope -p Delegate=yes checkcell …; or do without it: --allow-missing=%s", n.control)
+			c.Fix = fix
 		}
 		caps = append(caps, c)
 	}

@@ -167,27 +167,56 @@ func readRequest(fds []int) (request, error) {
 	return req, nil
 }
 
-// openTrees takes the mounts of those host paths that the cell's user, who
-// has no rights on the host, may not be able to reach.
-func openTrees(req request) (map[string]int, error) {
-	trees := map[string]int{}
+// treePaths lists those host paths that the cell's user, who has no rights on
+// the host, may not be able to reach, so that a privileged launcher has to
+// take their mounts.
+func treePaths(req request) ([]string, error) {
 	if !req.Privileged {
-		return trees, nil
+		return nil, nil
 	}
 	var paths []string
-	if req.Spec.Root.Path != cellspec.HostRoot {
-		paths = append(paths, req.Spec.Root.Path)
-	}
-	for _, m := range req.Spec.Mounts {
-		if dir, ok := cellspec.Workspace(m); ok && req.Overlay {
-			paths = append(paths, dir)
+	if dir := req.Spec.Root.Path; dir != cellspec.HostRoot {
+		names, err := imageEntries(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			full := path.Join(dir, name)
+			if info, err := os.Lstat(full); err == nil && (info.IsDir() || info.Mode().IsRegular()) {
+				paths = append(paths, full)
+			}
 		}
 	}
+	if dir, ok := workspaceOf(req); ok {
+		paths = append(paths, dir)
+	}
+	return paths, nil
+}
+
+// workspaceOf returns the directory that is shown as the workspace; ok is
+// false where none is, or a copy.
+func workspaceOf(req request) (dir string, ok bool) {
+	for _, m := range req.Spec.Mounts {
+		if dir, ok := cellspec.Workspace(m); ok {
+			return dir, req.Overlay
+		}
+	}
+	return "", false
+}
+
+// openTrees takes the mounts of treePaths.
+func openTrees(req request) (map[string]int, error) {
+	paths, err := treePaths(req)
+	if err != nil {
+		return nil, err
+	}
+	trees := map[string]int{}
+	workspace, _ := workspaceOf(req)
 	for _, path := range paths {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 		if err == nil {
 			trees[path] = fd
-			if path != req.Spec.Root.Path {
+			if path == workspace {
 				err = idmap(fd, req)
 			}
 		}

@@ -114,9 +114,9 @@ func (b *Backend) link() (*link, error) {
 // neither people, system users nor the ranges of containers are expected
 // (0x70000000 to 0x7fffffff), at a random place for each supervisor.
 type uidRange struct {
-	mu   sync.Mutex
-	base int
-	used map[int]bool
+	mu    sync.Mutex
+	first int
+	used  map[int]bool
 }
 
 const uidsPerSupervisor = 4096
@@ -127,7 +127,7 @@ func newUIDRange() (*uidRange, error) {
 		return nil, fmt.Errorf("choose user ids: %w", err)
 	}
 	blocks := uint32(0x10000000 / uidsPerSupervisor)
-	return &uidRange{base: 0x70000000 + int(binary.NativeEndian.Uint32(b[:])%blocks)*uidsPerSupervisor, used: map[int]bool{}}, nil
+	return &uidRange{first: 0x70000000 + int(binary.NativeEndian.Uint32(b[:])%blocks)*uidsPerSupervisor, used: map[int]bool{}}, nil
 }
 
 func (r *uidRange) take() (int, error) {
@@ -136,7 +136,7 @@ func (r *uidRange) take() (int, error) {
 	for i := range uidsPerSupervisor {
 		if !r.used[i] {
 			r.used[i] = true
-			return r.base + i, nil
+			return r.first + i, nil
 		}
 	}
 	return 0, fmt.Errorf("all %d user ids for cells are taken", uidsPerSupervisor)
@@ -145,5 +145,5 @@ func (r *uidRange) take() (int, error) {
 func (r *uidRange) give(uid int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.used, uid-r.base)
+	delete(r.used, uid-r.first)
 }

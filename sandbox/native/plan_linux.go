@@ -69,9 +69,8 @@ func (p *planner) closeOthers() {
 	sort.Ints(keep)
 	next := 0
 	for _, fd := range append(keep, int(^uint32(0)>>1)) {
-		if fd > next {
-			p.simple("close descriptors", unix.SYS_CLOSE_RANGE, uintptr(next), uintptr(fd-1), 0)
-		}
+		// EINVAL: there is nothing between two neighbours.
+		p.simple("close descriptors", unix.SYS_CLOSE_RANGE, uintptr(next), uintptr(fd-1), 0).let = unix.EINVAL
 		next = fd + 1
 	}
 }
@@ -116,39 +115,49 @@ func (p *planner) makeRoot() {
 // imageRoot shows the top level of the directory at dir, entry by entry, so
 // that places which the image lacks can be made beside them.
 func (p *planner) imageRoot(dir string) {
-	entries, err := os.ReadDir(dir)
+	names, err := imageEntries(dir)
 	if err != nil {
-		p.fail(fmt.Errorf("read the root file system: %w", err))
-		return
+		p.fail(err)
 	}
-	own := map[string]bool{"dev": true, "proc": true, "sys": true, "tmp": true, "work": true, "run": true, ".scratch": true, ".image": true, ".checkcell": true}
-	p.mkdirAll(".image")
-	if fd, ok := p.fds.trees[dir]; ok {
-		p.attachOpened(fd, dir, ".image")
-	} else {
-		p.bind(dir, ".image", attrReadOnly)
+	for _, name := range names {
+		p.show(path.Join(dir, name), name)
 	}
-	for _, e := range entries {
-		if !own[e.Name()] {
-			p.show(path.Join(dir, e.Name()), ".image/"+e.Name(), e.Name())
-		}
-	}
-	p.hide(".image")
 }
 
-// attachOpened puts a detached mount that the launcher took of dir at path, read-only.
-func (p *planner) attachOpened(fd int, dir, path string) {
+// imageEntries lists the top level of an image, less what the cell has of its own.
+func imageEntries(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read the root file system: %w", err)
+	}
+	own := []string{"dev", "proc", "sys", "tmp", "work", "run", ".scratch", ".lower", ".checkcell"}
+	var names []string
+	for _, e := range entries {
+		if !slices.Contains(own, e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// bindHost shows what is at path on the host at dst, read-only: through the
+// detached mount that the launcher took of it, if it did.
+func (p *planner) bindHost(path, dst string) {
+	fd, ok := p.fds.trees[path]
+	if !ok {
+		p.bind(path, dst, attrReadOnly)
+		return
+	}
 	s := p.newSlot()
-	p.add("take "+dir, call{nr: unix.SYS_DUP, arg: [6]uintptr{uintptr(fd)}, save: uint8(s) + 1})
+	p.add("take "+path, call{nr: unix.SYS_DUP, arg: [6]uintptr{uintptr(fd)}, save: uint8(s) + 1})
 	p.setAttr(s, path, attrReadOnly)
-	p.attach(s, path)
+	p.attach(s, dst)
 	p.simple("close", unix.SYS_CLOSE, uintptr(fd))
 }
 
-// show gives host, which the set-up reaches as source, its place in the new
-// root: a link is made again, anything else is bound read-only. What is not
-// there is left out.
-func (p *planner) show(host, source, dst string) {
+// show gives what is at host its place in the new root: a link is made again,
+// anything else is bound read-only. What is not there is left out.
+func (p *planner) show(host, dst string) {
 	info, err := os.Lstat(host)
 	switch {
 	case os.IsNotExist(err):
@@ -164,11 +173,11 @@ func (p *planner) show(host, source, dst string) {
 		p.symlink(target, dst)
 	case info.IsDir():
 		p.mkdirAll(dst)
-		p.bind(source, dst, attrReadOnly)
+		p.bindHost(host, dst)
 	case info.Mode().IsRegular():
 		p.mkdirAll(path.Dir(dst))
 		p.touch(dst)
-		p.bind(source, dst, attrReadOnly)
+		p.bindHost(host, dst)
 	}
 }
 
@@ -189,7 +198,7 @@ func (p *planner) mountOne(m specs.Mount) {
 		if !slices.Contains(m.Options, cellspec.OptionalOption) {
 			p.fail(fmt.Errorf("mount %s: this backend binds only paths of the host view", m.Destination))
 		}
-		p.show(m.Source, m.Source, dst)
+		p.show(m.Source, dst)
 	case m.Source == cellspec.Scratch:
 		p.scratch(m, dst)
 	case m.Type == "proc":
@@ -247,11 +256,7 @@ func (p *planner) scratch(m specs.Mount, dst string) {
 	}
 	p.mkdir(".scratch/.overlay", 0o700)
 	p.mkdirAll(".lower")
-	if fd, ok := p.fds.trees[lower]; ok {
-		p.attachOpened(fd, lower, ".lower")
-	} else {
-		p.bind(lower, ".lower", attrReadOnly)
-	}
+	p.bindHost(lower, ".lower")
 	p.mount("work", dst, "overlay", unix.MS_NOSUID|unix.MS_NODEV,
 		"userxattr,lowerdir=.lower,upperdir="+dir+",workdir=.scratch/.overlay")
 	p.hide(".lower")

@@ -207,8 +207,11 @@ func (p *program) describe(index int, errno syscall.Errno) error {
 	if index < len(p.names) {
 		name = p.names[index]
 	}
-	if errno == 0 {
+	switch errno {
+	case 0:
 		errno = unix.ENOSPC
+	case unix.ELOOP:
+		return fmt.Errorf("%s: a symbolic link of the workspace is in the way: %w", name, errno)
 	}
 	return fmt.Errorf("%s: %w", name, errno)
 }
