@@ -2,7 +2,6 @@ package native
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"github.com/checkcell/checkcell/sandbox"
 	"github.com/checkcell/checkcell/sandbox/cellspec"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // box is one native cell.
@@ -21,9 +21,10 @@ type box struct {
 	group   *cgroup.Group // nil where groups are missing and may be
 	uid     int           // the host user of the cell; 0 if it is ours
 	link    *link
-	cell    *cellLink // nil until the launcher was asked
-	pid     int       // of the init, outside
-	control *os.File  // our end; closing it ends the cell
+	calls   []string // the names of the set-up's calls, for its error
+	pid     int      // of the init, outside
+	pidfd   *os.File // of the init; nil until it was cloned
+	control *os.File // our end; closing it ends the cell
 	reports chan struct{}
 	streams [2]streamPair // our ends, by step
 	receipt sandbox.Receipt
@@ -131,14 +132,8 @@ func (x *box) build(ctx context.Context, spec sandbox.Spec) error {
 	if err := x.launch(content); err != nil {
 		return err
 	}
-	select {
-	case m := <-x.cell.cloned:
-		if m.Err != "" {
-			return errors.New(m.Err)
-		}
-		x.pid = m.PID
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := x.mapIDs(); err != nil {
+		return err
 	}
 	if x.group != nil {
 		if err := x.group.Add(x.pid); err != nil {
@@ -156,16 +151,68 @@ func (x *box) build(ctx context.Context, spec sandbox.Spec) error {
 	}
 }
 
-// launch makes the pipes, asks the launcher for the cell, and starts to read
-// the init's reports.
+// launch has the init cloned and starts to read its reports. What of it has
+// to be passed is closed here when it was.
 func (x *box) launch(content *os.File) error {
-	var theirs []*os.File
+	theirs, status, err := x.pipes()
+	reading := false
 	defer func() {
 		for _, f := range theirs {
-			f.Close()
+			f.Close() // the init has its own copies
+		}
+		if status != nil && !reading {
+			status.Close()
 		}
 	}()
-	var status *os.File
+	if err != nil {
+		return err
+	}
+	trees, paths, err := x.openTrees()
+	if err != nil {
+		return err
+	}
+	theirs = append(theirs, trees...)
+	req := cloneRequest{flags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET}
+	var group []int
+	if x.group != nil {
+		if fd, ok := x.group.FD(); ok {
+			group = []int{fd}
+			req.cgroup = 1 + fdMore
+		}
+	}
+	numbers := map[string]int{}
+	for i, path := range paths {
+		numbers[path] = fdMore + len(group) + i
+	}
+	prog, err := plan(x.req, numbers)
+	if err != nil {
+		return err
+	}
+	arena, err := memoryFile("checkcell-arena", prog.mem)
+	if err != nil {
+		return err
+	}
+	theirs = append(theirs, arena)
+	x.calls, req.arenaBytes = prog.names, uint64(len(prog.mem))
+	fds := []int{int(arena.Fd()), int(content.Fd())}
+	for _, f := range theirs[:fdMore-fdControl] {
+		fds = append(fds, int(f.Fd()))
+	}
+	fds = append(fds, group...)
+	for _, f := range trees {
+		fds = append(fds, int(f.Fd()))
+	}
+	if x.pid, x.pidfd, err = x.link.clone(req, fds); err != nil {
+		return err
+	}
+	reading = true
+	go x.readReports(status)
+	return nil
+}
+
+// pipes makes the pipes between us and the init and returns the init's ends in
+// the order of its descriptors, from fdControl on, and our end of the status.
+func (x *box) pipes() (theirs []*os.File, status *os.File, err error) {
 	for _, p := range []struct {
 		ours  **os.File
 		write bool // our end is the one that writes
@@ -174,7 +221,7 @@ func (x *box) launch(content *os.File) error {
 		{&x.streams[1].stdout, false}, {&x.streams[1].stderr, false}} {
 		r, w, err := os.Pipe()
 		if err != nil {
-			return fmt.Errorf("make a pipe: %w", err)
+			return theirs, status, fmt.Errorf("make a pipe: %w", err)
 		}
 		if p.write {
 			*p.ours = w
@@ -186,34 +233,8 @@ func (x *box) launch(content *os.File) error {
 		// The check may open its streams again, by /dev/stdout for one, and
 		// that looks at the pipe's owner.
 		if err := w.Chown(x.req.HostUID, x.req.HostGID); err != nil {
-			return fmt.Errorf("give a pipe to the cell's user: %w", err)
+			return theirs, status, fmt.Errorf("give a pipe to the cell's user: %w", err)
 		}
 	}
-	if x.group != nil {
-		_, x.req.InGroup = x.group.FD()
-	}
-	b, err := json.Marshal(x.req)
-	if err != nil {
-		return fmt.Errorf("write the request: %w", err)
-	}
-	reqFile, err := memoryFile("checkcell-request", b)
-	if err != nil {
-		return err
-	}
-	defer reqFile.Close()
-	fds := []int{int(reqFile.Fd())}
-	for _, f := range theirs {
-		fds = append(fds, int(f.Fd()))
-	}
-	fds = append(fds, int(content.Fd()))
-	if x.req.InGroup {
-		fd, _ := x.group.FD()
-		fds = append(fds, fd)
-	}
-	if x.cell, err = x.link.launch(fds); err != nil {
-		status.Close()
-		return err
-	}
-	go x.readReports(status)
-	return nil
+	return theirs, status, nil
 }

@@ -10,24 +10,36 @@ import (
 // This file is what runs as PID 1 of a cell, and between its fork and the
 // execution of a step's program.
 //
-// The launcher clones it without an exec: a copy of a Go process that has one
+// It is cloned without an exec: a copy of a process of Go's that has one
 // thread and no runtime. Nothing here may allocate, grow the stack, take a
-// lock or be preempted, so every function is nosplit and norace and makes raw
-// system calls on memory that was laid out before the clone; this is what
-// syscall.forkAndExecInChild of the standard library does for the same reason.
-// All signals are blocked from before the clone on, and their handlers are
-// reset first, so that no handler of Go's runtime can run.
+// lock, be preempted or touch Go's heap, so every function is nosplit and
+// norace and makes raw system calls on its arena; syscall.forkAndExecInChild
+// of the standard library does so for the same reason. All signals are blocked
+// from before the clone on, and their handlers are reset first, so that no
+// handler of Go's runtime can run.
 
-// initArgs is all that the init works on.
+// The descriptors of an init: it gets them in this order, from 1 on, the
+// lowest that are free. A cgroup2 directory and detached mounts may follow.
+const (
+	fdCloner  = iota // the cloner's socket, closed first
+	fdArena          // mapped at arenaBase
+	fdContent        // the content of the files to lay out, one after the other
+	fdControl        // our orders; its end is our end
+	fdStatus         // takes our records
+	fdStreams        // stdout and stderr of the syntax pass, then of the check
+	fdMore    = fdStreams + 4
+)
+
+// initArgs is what an arena begins with, as the init sees it. initLayout is
+// the same memory as whoever fills it sees it: addresses, not pointers.
 type initArgs struct {
-	calls   []call
-	slots   [maxSlots]uintptr
-	control uintptr // our end of the pipe of orders; its end is our end
-	status  uintptr // our end of the pipe of records
-	steps   [2]stepArgs
+	calls *call
+	count uintptr
+	steps [2]stepArgs
+	slots [maxSlots]uintptr
 
 	// scratch memory
-	order   [1]byte
+	order   [8]byte
 	rec     record
 	act     sigaction
 	mask    uint64
@@ -36,18 +48,25 @@ type initArgs struct {
 	pipe    [2]int32
 	errno   uint32
 	wstatus int32
-	pidfd   int32 // of the init itself, for the launcher
 }
 
 // stepArgs is a step's program: where it may be found, its arguments and
-// environment, and the pipes of its two streams.
+// environment, each closed by nil, and the descriptors of its two streams.
 type stepArgs struct {
-	paths  []*byte
-	argv   []*byte // closed by nil
-	envv   []*byte // closed by nil
-	stdout uintptr
-	stderr uintptr
+	paths, argv, envv **byte
+	stdout, stderr    uintptr
 }
+
+type initLayout struct {
+	calls, count uintptr
+	steps        [2]stepLayout
+}
+
+type stepLayout struct {
+	paths, argv, envv, stdout, stderr uintptr
+}
+
+const initArgsBytes = unsafe.Sizeof(initArgs{})
 
 // sigaction is the kernel's struct sigaction; zero is SIG_DFL.
 type sigaction struct {
@@ -60,34 +79,6 @@ const (
 	maskBytes = 8
 )
 
-// forkInit clones the init into the namespaces and the group that args name
-// and returns its process id. It must run on a locked thread.
-//
-//go:nosplit
-//go:norace
-//go:noinline
-func forkInit(args *cloneArgs, a *initArgs) (pid uintptr, errno syscall.Errno) {
-	args.pidFD = uint64(uintptr(unsafe.Pointer(&a.pidfd)))
-	all, old := ^uint64(0), uint64(0)
-	_, _, errno = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
-		uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(&old)), maskBytes, 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	pid, _, errno = syscall.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(args)), unsafe.Sizeof(*args), 0)
-	if errno == 0 && pid == 0 {
-		runInit(a)
-	}
-	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
-		uintptr(unsafe.Pointer(&old)), 0, maskBytes, 0, 0)
-	return pid, errno
-}
-
-// cloneArgs is struct clone_args of clone3(2).
-type cloneArgs struct {
-	flags, pidFD, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
-}
-
 // runInit is PID 1: it waits for the order to go on, sets the cell up, starts
 // the steps that it is told to, reaps whatever ends, and reports. It forwards
 // no signal. When its pipe of orders is closed, by us or by our death, it
@@ -95,7 +86,14 @@ type cloneArgs struct {
 //
 //go:nosplit
 //go:norace
-func runInit(a *initArgs) {
+func runInit(arenaBytes uintptr) {
+	addr, _, errno := syscall.RawSyscall6(unix.SYS_MMAP, arenaBase, arenaBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED_NOREPLACE, fdArena, 0)
+	if errno != 0 {
+		rec := record{recordSetupFailed, callMap, uint32(errno)}
+		syscall.RawSyscall6(unix.SYS_WRITE, fdStatus, uintptr(unsafe.Pointer(&rec)), unsafe.Sizeof(rec), 0, 0, 0)
+		exit(1)
+	}
+	a := *(**initArgs)(unsafe.Pointer(&addr)) // memory that is not Go's
 	for sig := uintptr(1); sig <= signals; sig++ {
 		syscall.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&a.act)), 0, maskBytes, 0, 0)
 	}
@@ -109,13 +107,13 @@ func runInit(a *initArgs) {
 	a.mask = 1 << (uint(syscall.SIGCHLD) - 1)
 	sigfd, _, errno := syscall.RawSyscall6(unix.SYS_SIGNALFD4, ^uintptr(0), uintptr(unsafe.Pointer(&a.mask)), maskBytes, unix.SFD_CLOEXEC, 0, 0)
 	if errno != 0 {
-		report(a, recordSetupFailed, uint32(len(a.calls)), uint32(errno))
+		report(a, recordSetupFailed, callSignals, uint32(errno))
 		exit(1)
 	}
 	report(a, recordReady, 0, 0)
 	first := uintptr(0)
 	for {
-		a.polls[0] = unix.PollFd{Fd: int32(a.control), Events: unix.POLLIN}
+		a.polls[0] = unix.PollFd{Fd: fdControl, Events: unix.POLLIN}
 		a.polls[1] = unix.PollFd{Fd: int32(sigfd), Events: unix.POLLIN}
 		syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&a.polls)), 2, 0, 0, 0, 0)
 		if a.polls[0].Revents != 0 {
@@ -127,7 +125,7 @@ func runInit(a *initArgs) {
 			}
 		}
 		if a.polls[1].Revents != 0 {
-			syscall.RawSyscall(unix.SYS_READ, sigfd, uintptr(unsafe.Pointer(&a.info)), unsafe.Sizeof(a.info))
+			syscall.RawSyscall6(unix.SYS_READ, sigfd, uintptr(unsafe.Pointer(&a.info)), unsafe.Sizeof(a.info), 0, 0, 0)
 			reap(a, first)
 		}
 	}
@@ -138,7 +136,7 @@ func runInit(a *initArgs) {
 //go:nosplit
 //go:norace
 func nextOrder(a *initArgs) bool {
-	n, _, errno := syscall.RawSyscall(unix.SYS_READ, a.control, uintptr(unsafe.Pointer(&a.order)), 1)
+	n, _, errno := syscall.RawSyscall6(unix.SYS_READ, fdControl, uintptr(unsafe.Pointer(&a.order)), 1, 0, 0, 0)
 	return errno == 0 && n == 1
 }
 
@@ -146,9 +144,9 @@ func nextOrder(a *initArgs) bool {
 //
 //go:nosplit
 //go:norace
-func runCalls(a *initArgs) (failed int, errno syscall.Errno, ok bool) {
-	for i := 0; i < len(a.calls); i++ {
-		c := &a.calls[i]
+func runCalls(a *initArgs) (failed uintptr, errno syscall.Errno, ok bool) {
+	for i := uintptr(0); i < a.count; i++ {
+		c := (*call)(unsafe.Add(unsafe.Pointer(a.calls), i*unsafe.Sizeof(call{})))
 		for j := range c.from {
 			if c.from[j] != 0 {
 				c.arg[j] = a.slots[c.from[j]-1]
@@ -177,7 +175,7 @@ func runCalls(a *initArgs) (failed int, errno syscall.Errno, ok bool) {
 //go:nosplit
 //go:norace
 func startStep(a *initArgs, s *stepArgs) uintptr {
-	_, _, errno := syscall.RawSyscall(unix.SYS_PIPE2, uintptr(unsafe.Pointer(&a.pipe)), unix.O_CLOEXEC, 0)
+	_, _, errno := syscall.RawSyscall6(unix.SYS_PIPE2, uintptr(unsafe.Pointer(&a.pipe)), unix.O_CLOEXEC, 0, 0, 0, 0)
 	if errno != 0 {
 		report(a, recordExecFailed, stageFork, uint32(errno))
 		return 0
@@ -186,20 +184,19 @@ func startStep(a *initArgs, s *stepArgs) uintptr {
 	if errno == 0 && pid == 0 {
 		execStep(a, s)
 	}
-	syscall.RawSyscall(unix.SYS_CLOSE, uintptr(a.pipe[1]), 0, 0)
-	syscall.RawSyscall(unix.SYS_CLOSE, s.stdout, 0, 0)
-	syscall.RawSyscall(unix.SYS_CLOSE, s.stderr, 0, 0)
+	syscall.RawSyscall6(unix.SYS_CLOSE, uintptr(a.pipe[1]), 0, 0, 0, 0, 0)
+	syscall.RawSyscall6(unix.SYS_CLOSE, s.stdout, 0, 0, 0, 0, 0)
+	syscall.RawSyscall6(unix.SYS_CLOSE, s.stderr, 0, 0, 0, 0, 0)
 	if errno != 0 {
 		report(a, recordExecFailed, stageFork, uint32(errno))
-		syscall.RawSyscall(unix.SYS_CLOSE, uintptr(a.pipe[0]), 0, 0)
+		syscall.RawSyscall6(unix.SYS_CLOSE, uintptr(a.pipe[0]), 0, 0, 0, 0, 0)
 		return 0
 	}
-	n, _, _ := syscall.RawSyscall(unix.SYS_READ, uintptr(a.pipe[0]), uintptr(unsafe.Pointer(&a.errno)), unsafe.Sizeof(a.errno))
-	syscall.RawSyscall(unix.SYS_CLOSE, uintptr(a.pipe[0]), 0, 0)
+	n, _, _ := syscall.RawSyscall6(unix.SYS_READ, uintptr(a.pipe[0]), uintptr(unsafe.Pointer(&a.errno)), unsafe.Sizeof(a.errno), 0, 0, 0)
+	syscall.RawSyscall6(unix.SYS_CLOSE, uintptr(a.pipe[0]), 0, 0, 0, 0, 0)
 	if n != 0 {
-		errno = syscall.Errno(a.errno)
 		syscall.RawSyscall6(unix.SYS_WAIT4, pid, uintptr(unsafe.Pointer(&a.wstatus)), 0, 0, 0, 0)
-		report(a, recordExecFailed, stageExec, uint32(errno))
+		report(a, recordExecFailed, stageExec, a.errno)
 		return 0
 	}
 	report(a, recordStarted, 0, 0)
@@ -207,21 +204,22 @@ func startStep(a *initArgs, s *stepArgs) uintptr {
 }
 
 // execStep is the forked process: a session of its own, the init's /dev/null
-// and the step's two streams, no other descriptor, no blocked signal, and the program.
+// and the step's two streams, no other descriptor, no blocked signal, and the
+// program.
 //
 //go:nosplit
 //go:norace
 func execStep(a *initArgs, s *stepArgs) {
 	var last syscall.Errno = unix.ENOENT
-	_, _, errno := syscall.RawSyscall(unix.SYS_SETSID, 0, 0, 0)
+	_, _, errno := syscall.RawSyscall6(unix.SYS_SETSID, 0, 0, 0, 0, 0, 0)
 	if errno == 0 {
-		_, _, errno = syscall.RawSyscall(unix.SYS_DUP3, s.stdout, 1, 0)
+		_, _, errno = syscall.RawSyscall6(unix.SYS_DUP3, s.stdout, 1, 0, 0, 0, 0)
 	}
 	if errno == 0 {
-		_, _, errno = syscall.RawSyscall(unix.SYS_DUP3, s.stderr, 2, 0)
+		_, _, errno = syscall.RawSyscall6(unix.SYS_DUP3, s.stderr, 2, 0, 0, 0, 0)
 	}
 	if errno == 0 {
-		_, _, errno = syscall.RawSyscall(unix.SYS_CLOSE_RANGE, 3, uintptr(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC)
+		_, _, errno = syscall.RawSyscall6(unix.SYS_CLOSE_RANGE, 3, uintptr(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC, 0, 0, 0)
 	}
 	a.mask = 0
 	if errno == 0 {
@@ -230,9 +228,9 @@ func execStep(a *initArgs, s *stepArgs) {
 	if errno != 0 {
 		last = errno
 	}
-	for i := 0; errno == 0 && i < len(s.paths); i++ {
-		_, _, e := syscall.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(s.paths[i])),
-			uintptr(unsafe.Pointer(&s.argv[0])), uintptr(unsafe.Pointer(&s.envv[0])))
+	for path := s.paths; errno == 0 && *path != nil; path = (**byte)(unsafe.Add(unsafe.Pointer(path), unsafe.Sizeof(path))) {
+		_, _, e := syscall.RawSyscall6(unix.SYS_EXECVE, uintptr(unsafe.Pointer(*path)),
+			uintptr(unsafe.Pointer(s.argv)), uintptr(unsafe.Pointer(s.envv)), 0, 0, 0)
 		if e != unix.ENOENT && e != unix.ENOTDIR {
 			last = e // as execvp(3): what was found and could not be run counts for more
 			if e != unix.EACCES {
@@ -241,7 +239,7 @@ func execStep(a *initArgs, s *stepArgs) {
 		}
 	}
 	a.errno = uint32(last)
-	syscall.RawSyscall(unix.SYS_WRITE, uintptr(a.pipe[1]), uintptr(unsafe.Pointer(&a.errno)), unsafe.Sizeof(a.errno))
+	syscall.RawSyscall6(unix.SYS_WRITE, uintptr(a.pipe[1]), uintptr(unsafe.Pointer(&a.errno)), unsafe.Sizeof(a.errno), 0, 0, 0)
 	exit(127)
 }
 
@@ -265,13 +263,13 @@ func reap(a *initArgs, first uintptr) {
 //go:norace
 func report(a *initArgs, kind, x, y uint32) {
 	a.rec = record{kind, x, y}
-	syscall.RawSyscall(unix.SYS_WRITE, a.status, uintptr(unsafe.Pointer(&a.rec)), unsafe.Sizeof(a.rec))
+	syscall.RawSyscall6(unix.SYS_WRITE, fdStatus, uintptr(unsafe.Pointer(&a.rec)), unsafe.Sizeof(a.rec), 0, 0, 0)
 }
 
 //go:nosplit
 //go:norace
 func exit(code uintptr) {
 	for {
-		syscall.RawSyscall(unix.SYS_EXIT_GROUP, code, 0, 0)
+		syscall.RawSyscall6(unix.SYS_EXIT_GROUP, code, 0, 0, 0, 0, 0)
 	}
 }

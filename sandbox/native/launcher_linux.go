@@ -1,24 +1,20 @@
 package native
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path"
 	"runtime"
-	"strings"
-	"sync"
+	"syscall"
+	"unsafe"
 
-	"github.com/checkcell/checkcell/sandbox/cellspec"
 	"golang.org/x/sys/unix"
 )
 
 // The launcher is this program, executed once more by a Backend under the name
-// launcherName. It clones the init of every cell from itself: a small process
-// that holds no secret and no descriptor of its parent, whose copy costs a
-// tenth of executing a Go program. It ends when its supervisor does.
+// launcherName. It forks one process, the cloner, which then clones the init
+// of every cell. The cloner has one thread, no Go runtime, no memory but a few
+// pages, and neither secret nor descriptor of the Backend's program, so its
+// clones are small and quick, and nothing of ours is in a cell.
 
 const (
 	launcherName = "checkcell-launcher"
@@ -37,312 +33,192 @@ func RunLauncher() (code int, was bool) {
 	if len(os.Args) != 1 || os.Args[0] != launcherName {
 		return 0, false
 	}
-	l := &launcher{sock: launcherSock, inits: map[uint64]int{}}
-	if err := l.serve(); err != nil {
-		fmt.Fprintln(os.Stderr, "launcher:", err)
+	c := &cloner{}
+	c.heap = heapOutside(uintptr(unsafe.Pointer(c)))
+	runtime.LockOSThread()
+	pid, errno := forkCloner(c)
+	if errno != 0 {
+		fmt.Fprintln(os.Stderr, "launcher: fork:", errno)
 		return 1, true
 	}
-	return 0, true
-}
-
-type launcher struct {
-	sock int
-
-	mu    sync.Mutex
-	inits map[uint64]int // the pidfd of each cell's init that was not reaped
-}
-
-// serve takes orders until the supervisor is gone. The goroutines that it
-// starts end with the process.
-func (l *launcher) serve() error {
+	_ = unix.Close(launcherSock) // the cloner's alone from here on
 	for {
-		var o order
-		fds, err := receivePacket(l.sock, &o)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if o.Kill {
-			l.kill(o.ID)
+		var status unix.WaitStatus
+		_, err := unix.Wait4(int(pid), &status, 0, nil)
+		if err == unix.EINTR {
 			continue
 		}
-		go l.launch(o.ID, fds)
+		if err != nil || !status.Exited() || status.ExitStatus() != 0 {
+			fmt.Fprintf(os.Stderr, "launcher: the cloner ended: %v, status %#x\n", err, status)
+			return 1, true
+		}
+		return 0, true
 	}
 }
 
-func (l *launcher) kill(id uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if pidfd, ok := l.inits[id]; ok {
-		_ = unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0) // ESRCH: it has ended, which is what is wanted
-	}
+// cloneRequest asks the cloner for a clone. The descriptors of the init come
+// beside it.
+type cloneRequest struct {
+	flags      uint64
+	arenaBytes uint64
+	cgroup     uint64 // 1 + which descriptor to be born into with CLONE_INTO_CGROUP; 0: none
 }
 
-func (l *launcher) send(m message) {
-	_ = sendPacket(l.sock, m) // fails only when the supervisor is gone, and then serve ends us
+// cloneReply is the answer; a pidfd comes beside it where pid is not 0.
+type cloneReply struct {
+	pid   int32
+	errno uint32
 }
 
-// launch clones one cell's init, says so, waits for its end and says that too.
-func (l *launcher) launch(id uint64, fds []int) {
-	pid, err := l.clone(id, fds)
-	closeAll(fds)
-	if err != nil {
-		l.send(message{ID: id, Err: err.Error()})
-		return
+// cloner is the memory of the cloner process.
+type cloner struct {
+	heap  [2]memoryRange // what it gives up of its launcher's
+	req   cloneRequest
+	reply cloneReply
+	args  cloneArgs
+	pidfd int32
+	msg   msghdr
+	iov   iovec
+	oob   [cmsgHeader + 4*maxRights]byte
+	act   sigaction
+	mask  uint64
+	old   uint64 // the launcher's signal mask
+}
+
+// cloneArgs is struct clone_args of clone3(2).
+type cloneArgs struct {
+	flags, pidFD, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
+}
+
+// msghdr, iovec and cmsghdr are the kernel's, on 64-bit machines.
+type (
+	msghdr struct {
+		name, nameLen         uintptr
+		iov, iovLen           uintptr
+		control, controlBytes uintptr
+		flags                 uintptr
 	}
-	l.send(message{ID: id, PID: pid})
+	iovec struct {
+		base, bytes uintptr
+	}
+	cmsghdr struct {
+		bytes       uintptr
+		level, kind int32
+	}
+)
+
+const (
+	cmsgHeader = unsafe.Sizeof(cmsghdr{})
+	maxRights  = 64 // how many descriptors can come with a request
+)
+
+// memoryRange is a range of addresses.
+type memoryRange struct {
+	start, bytes uintptr
+}
+
+// forkCloner forks the cloner. It must run on a locked thread.
+//
+//go:nosplit
+//go:norace
+//go:noinline
+func forkCloner(c *cloner) (pid uintptr, errno syscall.Errno) {
+	c.mask = ^uint64(0)
+	_, _, errno = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
+		uintptr(unsafe.Pointer(&c.mask)), uintptr(unsafe.Pointer(&c.old)), maskBytes, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
+	if errno == 0 && pid == 0 {
+		runCloner(c)
+	}
+	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
+		uintptr(unsafe.Pointer(&c.old)), 0, maskBytes, 0, 0)
+	return pid, errno
+}
+
+// runCloner is the cloner: it answers requests until the socket ends.
+// Children are reaped by the kernel, since SIGCHLD is ignored (sigaction(2),
+// SA_NOCLDWAIT); the Backend sees their end by the pidfd.
+//
+//go:nosplit
+//go:norace
+func runCloner(c *cloner) {
+	for i := range c.heap {
+		syscall.RawSyscall6(unix.SYS_MADVISE, c.heap[i].start, c.heap[i].bytes, unix.MADV_DONTNEED, 0, 0, 0)
+	}
+	syscall.RawSyscall6(unix.SYS_DUP3, launcherSock, fdCloner, 0, 0, 0, 0)
+	c.act.handler = 1 // SIG_IGN
+	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(syscall.SIGCHLD), uintptr(unsafe.Pointer(&c.act)), 0, maskBytes, 0, 0)
 	for {
-		_, err = unix.Wait4(pid, nil, 0, nil)
-		if err != unix.EINTR {
-			break
+		// So the descriptors of the next request are 1, 2, 3 and so on.
+		syscall.RawSyscall6(unix.SYS_CLOSE_RANGE, fdCloner+1, uintptr(^uint32(0)), 0, 0, 0, 0)
+		c.iov = iovec{uintptr(unsafe.Pointer(&c.req)), unsafe.Sizeof(c.req)}
+		c.msg = msghdr{iov: uintptr(unsafe.Pointer(&c.iov)), iovLen: 1, control: uintptr(unsafe.Pointer(&c.oob)), controlBytes: unsafe.Sizeof(c.oob)}
+		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMSG, fdCloner, uintptr(unsafe.Pointer(&c.msg)), unix.MSG_CMSG_CLOEXEC, 0, 0, 0)
+		if errno == unix.EINTR {
+			continue
 		}
+		if errno != 0 || n == 0 {
+			exit(uintptr(errno))
+		}
+		c.reply = cloneReply{errno: uint32(unix.EBADMSG)}
+		if n == unsafe.Sizeof(c.req) && c.msg.flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) == 0 {
+			pid := uintptr(0)
+			prepare(c)
+			pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&c.args)), unsafe.Sizeof(c.args), 0, 0, 0, 0)
+			if errno == 0 && pid == 0 {
+				runInit(uintptr(c.req.arenaBytes))
+			}
+			c.reply = cloneReply{pid: int32(pid), errno: uint32(errno)}
+		}
+		answer(c)
 	}
-	l.mu.Lock()
-	_ = unix.Close(l.inits[id]) // a pidfd holds nothing that could be lost
-	delete(l.inits, id)
-	l.mu.Unlock()
-	l.send(message{ID: id, Gone: true})
 }
 
-func (l *launcher) clone(id uint64, fds []int) (int, error) {
-	req, err := readRequest(fds)
-	if err != nil {
-		return 0, err
+// prepare turns the request into the arguments of clone3(2).
+//
+//go:nosplit
+//go:norace
+func prepare(c *cloner) {
+	c.args = cloneArgs{flags: c.req.flags | unix.CLONE_PIDFD, pidFD: uint64(uintptr(unsafe.Pointer(&c.pidfd))), exitSignal: uint64(syscall.SIGCHLD)}
+	if c.req.cgroup != 0 {
+		c.args.flags |= unix.CLONE_INTO_CGROUP
+		c.args.cgroup = c.req.cgroup - 1
 	}
-	trees, err := openTrees(req)
-	if err != nil {
-		return 0, err
+}
+
+// answer sends the reply, and the pidfd of the clone if there is one.
+//
+//go:nosplit
+//go:norace
+func answer(c *cloner) {
+	c.iov = iovec{uintptr(unsafe.Pointer(&c.reply)), unsafe.Sizeof(c.reply)}
+	c.msg = msghdr{iov: uintptr(unsafe.Pointer(&c.iov)), iovLen: 1}
+	if c.reply.errno == 0 {
+		header := (*cmsghdr)(unsafe.Pointer(&c.oob))
+		*header = cmsghdr{cmsgHeader + 4, unix.SOL_SOCKET, unix.SCM_RIGHTS}
+		*(*int32)(unsafe.Add(unsafe.Pointer(&c.oob), cmsgHeader)) = c.pidfd
+		c.msg.control, c.msg.controlBytes = uintptr(unsafe.Pointer(&c.oob)), cmsgHeader+8
 	}
-	defer func() {
-		for _, fd := range trees {
-			_ = unix.Close(fd) // the init has its own copy
-		}
-	}()
-	prog, err := plan(req, opened{keep: fds[fdControl:fdContent], content: fds[fdContent], trees: trees})
-	if err != nil {
-		return 0, err
-	}
-	a := newInitArgs(req, prog, fds)
-	clone := &cloneArgs{
-		flags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC |
-			unix.CLONE_NEWUTS | unix.CLONE_NEWNET | unix.CLONE_PIDFD,
-		exitSignal: uint64(unix.SIGCHLD),
-	}
-	if req.InGroup {
-		clone.flags |= unix.CLONE_INTO_CGROUP
-		clone.cgroup = uint64(fds[fdCount])
-	}
-	runtime.LockOSThread()
-	pid, errno := forkInit(clone, a)
-	runtime.UnlockOSThread()
-	runtime.KeepAlive(prog)
-	runtime.KeepAlive(a)
+	_, _, errno := syscall.RawSyscall6(unix.SYS_SENDMSG, fdCloner, uintptr(unsafe.Pointer(&c.msg)), unix.MSG_NOSIGNAL, 0, 0, 0)
 	if errno != 0 {
-		return 0, fmt.Errorf("clone the cell's init into its namespaces: %w", errno)
+		exit(uintptr(errno))
 	}
-	l.mu.Lock()
-	l.inits[id] = int(a.pidfd)
-	l.mu.Unlock()
-	if err := mapIDs(int(pid), req); err != nil {
-		l.kill(id)
-		_, _ = unix.Wait4(int(pid), nil, 0, nil) // killed just now; it had no children
-		return 0, err
-	}
-	return int(pid), nil
 }
 
-func readRequest(fds []int) (request, error) {
-	if len(fds) < fdCount {
-		return request{}, fmt.Errorf("a request came with %d descriptors of %d", len(fds), fdCount)
+// heapOutside returns the parts of Go's heap before and behind the neighbourhood of
+// an address on the heap and of the running stack: memory that the cloner
+// gives up, so that its clones have little to copy.
+func heapOutside(used uintptr) [2]memoryRange {
+	const arena, near = 64 << 20, 256 << 10
+	var onStack byte
+	stack := uintptr(unsafe.Pointer(&onStack))
+	low, high := min(used, stack)&^(near-1)-near, (max(used, stack)+2*near)&^(near-1)
+	start := low &^ (arena - 1)
+	if high-start >= arena {
+		return [2]memoryRange{} // they lie far apart; the cloner is then as large as its launcher
 	}
-	var req request
-	f := os.NewFile(uintptr(fds[fdRequest]), "request")
-	fds[fdRequest] = -1 // closed here
-	defer f.Close()
-	if err := json.NewDecoder(f).Decode(&req); err != nil {
-		return request{}, fmt.Errorf("read request: %w", err)
-	}
-	return req, nil
-}
-
-// treePaths lists those host paths that the cell's user, who has no rights on
-// the host, may not be able to reach, so that a privileged launcher has to
-// take their mounts.
-func treePaths(req request) ([]string, error) {
-	if !req.Privileged {
-		return nil, nil
-	}
-	var paths []string
-	if dir := req.Spec.Root.Path; dir != cellspec.HostRoot {
-		names, err := imageEntries(dir)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			full := path.Join(dir, name)
-			if info, err := os.Lstat(full); err == nil && (info.IsDir() || info.Mode().IsRegular()) {
-				paths = append(paths, full)
-			}
-		}
-	}
-	if dir, ok := workspaceOf(req); ok {
-		paths = append(paths, dir)
-	}
-	return paths, nil
-}
-
-// workspaceOf returns the directory that is shown as the workspace; ok is
-// false where none is, or a copy.
-func workspaceOf(req request) (dir string, ok bool) {
-	for _, m := range req.Spec.Mounts {
-		if dir, ok := cellspec.Workspace(m); ok {
-			return dir, req.Overlay
-		}
-	}
-	return "", false
-}
-
-// openTrees takes the mounts of treePaths.
-func openTrees(req request) (map[string]int, error) {
-	paths, err := treePaths(req)
-	if err != nil {
-		return nil, err
-	}
-	trees := map[string]int{}
-	workspace, _ := workspaceOf(req)
-	for _, path := range paths {
-		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
-		if err == nil {
-			trees[path] = fd
-			if path == workspace {
-				err = idmap(fd, req)
-			}
-		}
-		if err != nil {
-			for _, fd := range trees {
-				_ = unix.Close(fd) // given up
-			}
-			return nil, fmt.Errorf("take %s: %w", path, err)
-		}
-	}
-	return trees, nil
-}
-
-// idmap makes what the workspace's owner owns belong to the cell's user in
-// the detached mount tree (mount_setattr(2), MOUNT_ATTR_IDMAP). The mapping
-// is that of a user namespace, which a process has to have been in for a moment.
-func idmap(tree int, req request) error {
-	var pipe [2]int
-	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
-		return err
-	}
-	defer closeAll(pipe[:])
-	a := &initArgs{control: uintptr(pipe[0])} // waits for an order until it is killed
-	runtime.LockOSThread()
-	pid, errno := forkInit(&cloneArgs{flags: unix.CLONE_NEWUSER | unix.CLONE_PIDFD, exitSignal: uint64(unix.SIGCHLD)}, a)
-	runtime.UnlockOSThread()
-	runtime.KeepAlive(a)
-	if errno != 0 {
-		return fmt.Errorf("make a user namespace: %w", errno)
-	}
-	defer func() {
-		_ = unix.PidfdSendSignal(int(a.pidfd), unix.SIGKILL, nil, 0) // it is our child, and it waits
-		_, _ = unix.Wait4(int(pid), nil, 0, nil)
-		_ = unix.Close(int(a.pidfd))
-	}()
-	err := writeMaps(int(pid), idPair{req.OwnerUID, req.HostUID}, idPair{req.OwnerGID, req.HostGID}, true)
-	if err != nil {
-		return err
-	}
-	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{
-		Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd()),
-	})
-	if err != nil {
-		return fmt.Errorf("map its owner: %w", err)
-	}
-	return nil
-}
-
-// idPair is one line of a mapping: an id inside, and what it is outside.
-type idPair struct{ inside, outside int }
-
-// mapIDs maps the cell's user and group to those outside.
-func mapIDs(pid int, req request) error {
-	user := req.Spec.Process.User
-	err := writeMaps(pid, idPair{int(user.UID), req.HostUID}, idPair{int(user.GID), req.HostGID}, req.Privileged)
-	if err != nil {
-		return fmt.Errorf("map the cell's user: %w", err)
-	}
-	return nil
-}
-
-// writeMaps maps one user and one group in the user namespace of process pid
-// (user_namespaces(7)). Without privileges the kernel wants setgroups(2)
-// denied first.
-func writeMaps(pid int, uid, gid idPair, privileged bool) error {
-	write := func(file, text string) error {
-		return os.WriteFile(fmt.Sprintf("/proc/%d/%s", pid, file), []byte(text), 0)
-	}
-	if !privileged {
-		if err := write("setgroups", "deny"); err != nil {
-			return err
-		}
-	}
-	if err := write("uid_map", fmt.Sprintf("%d %d 1\n", uid.inside, uid.outside)); err != nil {
-		return err
-	}
-	return write("gid_map", fmt.Sprintf("%d %d 1\n", gid.inside, gid.outside))
-}
-
-// newInitArgs lays out what the init works on.
-func newInitArgs(req request, prog *program, fds []int) *initArgs {
-	p := req.Spec.Process
-	a := &initArgs{
-		calls:   prog.calls,
-		control: uintptr(fds[fdControl]),
-		status:  uintptr(fds[fdStatus]),
-	}
-	search := searchPaths(p.Args[0], p.Env)
-	for i := range a.steps {
-		args := p.Args
-		if i == 0 && req.Spec.Annotations[cellspec.SyntaxPassAnnotation] != "" {
-			args = cellspec.SyntaxArgs(args)
-		}
-		a.steps[i] = stepArgs{
-			paths: pointers(search), argv: append(pointers(args), nil), envv: append(pointers(p.Env), nil),
-			stdout: uintptr(fds[fdStdout0+2*i]), stderr: uintptr(fds[fdStderr0+2*i]),
-		}
-	}
-	return a
-}
-
-// searchPaths lists where a program is looked for: as execvp(3) does.
-func searchPaths(name string, env []string) []string {
-	if strings.Contains(name, "/") {
-		return []string{name}
-	}
-	var paths []string
-	for _, dir := range strings.Split(optionOf(env, "PATH"), ":") {
-		if dir != "" { // an empty part would mean the working directory
-			paths = append(paths, path.Join(dir, name))
-		}
-	}
-	return paths
-}
-
-func pointers(texts []string) []*byte {
-	list := make([]*byte, 0, len(texts)+1)
-	for _, s := range texts {
-		b := make([]byte, len(s)+1)
-		copy(b, s)
-		list = append(list, &b[0])
-	}
-	return list
+	return [2]memoryRange{{start, low - start}, {high, start + arena - high}}
 }

@@ -8,8 +8,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
-	"unsafe"
 
+	"github.com/checkcell/checkcell/sandbox"
 	"github.com/checkcell/checkcell/sandbox/cellspec"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -25,26 +25,19 @@ const (
 	attrDevice   = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
 )
 
-// opened are the descriptors that the set-up refers to, by number.
-type opened struct {
-	keep    []int          // all that the init may keep, other than trees
-	content int            // the content of the entries
-	trees   map[string]int // detached mounts that a privileged launcher took of host paths
-}
-
 // planner lays out the set-up of one cell.
 type planner struct {
 	program
-	req  request
-	fds  opened
-	made map[string]bool // directories of the new root that are there
+	req   request
+	trees map[string]int  // by host path: the descriptor of the detached mount that we took of it
+	made  map[string]bool // directories of the new root that are there
 }
 
-// plan turns a request into the system calls of the init. The calls' names
-// depend on the request alone, so that whoever has it can name a failed one.
-func plan(req request, fds opened) (*program, error) {
-	p := &planner{req: req, fds: fds, made: map[string]bool{"": true, ".": true}}
-	p.closeOthers()
+// plan turns a request into the system calls of the init.
+func plan(req request, trees map[string]int) (*program, error) {
+	p := &planner{req: req, trees: trees, made: map[string]bool{"": true, ".": true}}
+	p.add(make([]byte, initArgsBytes)) // the arena begins with them: see finish
+	p.simple("close", unix.SYS_CLOSE, fdCloner)
 	p.becomeUser()
 	p.makeRoot()
 	for _, m := range req.Spec.Mounts {
@@ -56,23 +49,43 @@ func plan(req request, fds opened) (*program, error) {
 	p.enterRoot()
 	p.network()
 	p.workFiles()
+	p.ownStreams()
 	p.dropPrivileges()
+	p.finish()
 	return &p.program, p.err
 }
 
-// closeOthers closes every descriptor but those that the init needs.
-func (p *planner) closeOthers() {
-	keep := append(slices.Clone(p.fds.keep), p.fds.content)
-	for _, fd := range p.fds.trees {
-		keep = append(keep, fd)
+// finish puts the calls and the steps into the arena.
+func (p *planner) finish() {
+	a := initLayout{count: uintptr(len(p.calls)), calls: p.add(rawBytes(p.calls...))}
+	proc := p.req.Spec.Process
+	env := p.texts(proc.Env)
+	paths := searchPaths(proc.Args[0], proc.Env)
+	for i := range a.steps {
+		args := proc.Args
+		if i == int(sandbox.StepSyntax) && p.req.Spec.Annotations[cellspec.SyntaxPassAnnotation] != "" {
+			args = cellspec.SyntaxArgs(args)
+		}
+		a.steps[i] = stepLayout{
+			paths: p.texts(paths), argv: p.texts(args), envv: env,
+			stdout: uintptr(fdStreams + 2*i), stderr: uintptr(fdStreams + 2*i + 1),
+		}
 	}
-	sort.Ints(keep)
-	next := 0
-	for _, fd := range append(keep, int(^uint32(0)>>1)) {
-		// EINVAL: there is nothing between two neighbours.
-		p.simple("close descriptors", unix.SYS_CLOSE_RANGE, uintptr(next), uintptr(fd-1), 0).let = unix.EINVAL
-		next = fd + 1
+	copy(p.mem, rawBytes(a))
+}
+
+// searchPaths lists where a program is looked for: as execvp(3) does.
+func searchPaths(name string, env []string) []string {
+	if strings.Contains(name, "/") {
+		return []string{name}
 	}
+	var paths []string
+	for _, dir := range strings.Split(optionOf(env, "PATH"), ":") {
+		if dir != "" { // an empty part would mean the working directory
+			paths = append(paths, path.Join(dir, name))
+		}
+	}
+	return paths
 }
 
 // becomeUser takes the cell's user and leaves the groups of ours.
@@ -143,13 +156,13 @@ func imageEntries(dir string) ([]string, error) {
 // bindHost shows what is at path on the host at dst, read-only: through the
 // detached mount that the launcher took of it, if it did.
 func (p *planner) bindHost(path, dst string) {
-	fd, ok := p.fds.trees[path]
+	fd, ok := p.trees[path]
 	if !ok {
 		p.bind(path, dst, attrReadOnly)
 		return
 	}
 	s := p.newSlot()
-	p.add("take "+path, call{nr: unix.SYS_DUP, arg: [6]uintptr{uintptr(fd)}, save: uint8(s) + 1})
+	p.call("take "+path, call{nr: unix.SYS_DUP, arg: [6]uintptr{uintptr(fd)}, save: uint8(s) + 1})
 	p.setAttr(s, path, attrReadOnly)
 	p.attach(s, dst)
 	p.simple("close", unix.SYS_CLOSE, uintptr(fd))
@@ -226,9 +239,14 @@ func (p *planner) devices() {
 	}
 	p.mkdirAll("dev/shm")
 	p.protectPath("dev", attrDevice)
-	// The init's own three streams, and the step's standard input: at this
-	// point no descriptor below 3 is open, so this one is 0.
-	p.add("open /dev/null", call{nr: unix.SYS_OPENAT, only: true, want: 0, arg: [6]uintptr{at, p.text("dev/null"), unix.O_RDWR}})
+}
+
+// ownStreams gives the init, and the steps' standard input, the cell's
+// /dev/null. What lay below 3 was closed, so it becomes descriptor 0.
+func (p *planner) ownStreams() {
+	p.simple("close", unix.SYS_CLOSE, fdArena)
+	p.simple("close", unix.SYS_CLOSE, fdContent)
+	p.call("open /dev/null", call{nr: unix.SYS_OPENAT, only: true, want: 0, arg: [6]uintptr{at, p.text("/dev/null"), unix.O_RDWR}})
 	p.simple("open /dev/null", unix.SYS_DUP3, 0, 1, 0)
 	p.simple("open /dev/null", unix.SYS_DUP3, 0, 2, 0)
 }
@@ -289,8 +307,8 @@ func (p *planner) rootFiles() {
 func (p *planner) proc() {
 	const limit = "proc/sys/user/max_user_namespaces"
 	s := p.newSlot()
-	p.add("open "+limit, call{nr: unix.SYS_OPENAT, save: uint8(s) + 1, arg: [6]uintptr{at, p.text(limit), unix.O_WRONLY | unix.O_CLOEXEC}})
-	p.add("write "+limit, call{nr: unix.SYS_WRITE, from: [6]uint8{uint8(s) + 1}, arg: [6]uintptr{0, p.text("0"), 1}, only: true, want: 1})
+	p.call("open "+limit, call{nr: unix.SYS_OPENAT, save: uint8(s) + 1, arg: [6]uintptr{at, p.text(limit), unix.O_WRONLY | unix.O_CLOEXEC}})
+	p.call("write "+limit, call{nr: unix.SYS_WRITE, from: [6]uint8{uint8(s) + 1}, arg: [6]uintptr{0, p.text("0"), 1}, only: true, want: 1})
 	p.close(s)
 	for _, name := range p.req.Spec.Linux.MaskedPaths {
 		info, err := os.Lstat(name)
@@ -321,12 +339,14 @@ func (p *planner) enterRoot() {
 // network brings the loopback device of the otherwise empty network up, as
 // container runtimes do, so that a check can talk to a server of its own.
 func (p *planner) network() {
-	ifreq := make([]byte, 40) // struct ifreq: 16 bytes of name, then the flags
-	copy(ifreq, "lo")
-	*(*uint16)(unsafe.Pointer(&ifreq[16])) = unix.IFF_UP
+	ifreq := struct { // struct ifreq: a name, then a union of 24 bytes
+		name  [16]byte
+		flags uint16
+		rest  [22]byte
+	}{name: [16]byte{'l', 'o'}, flags: unix.IFF_UP}
 	s := p.newSlot()
-	p.add("open a socket", call{nr: unix.SYS_SOCKET, save: uint8(s) + 1, arg: [6]uintptr{unix.AF_INET, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC}})
-	p.add("bring up lo", call{nr: unix.SYS_IOCTL, from: [6]uint8{uint8(s) + 1}, arg: [6]uintptr{0, unix.SIOCSIFFLAGS, p.bytes(ifreq)}})
+	p.call("open a socket", call{nr: unix.SYS_SOCKET, save: uint8(s) + 1, arg: [6]uintptr{unix.AF_INET, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC}})
+	p.call("bring up lo", call{nr: unix.SYS_IOCTL, from: [6]uint8{uint8(s) + 1}, arg: [6]uintptr{0, unix.SIOCSIFFLAGS, p.add(rawBytes(ifreq))}})
 	p.close(s)
 }
 
@@ -343,11 +363,10 @@ func (p *planner) workFiles() {
 			p.simple("open up "+e.Path, unix.SYS_FCHMODAT, at, p.text(e.Path), uintptr(e.Mode))
 		case entryFile:
 			s := p.openBeneath(e.Path, e.Mode)
-			p.sendfile(s, p.fds.content, e.Path, e.Size)
+			p.sendfile(s, fdContent, e.Path, e.Size)
 			p.close(s)
 		}
 	}
-	p.simple("close", unix.SYS_CLOSE, uintptr(p.fds.content))
 }
 
 func optionOf(options []string, key string) string {

@@ -2,7 +2,6 @@ package native
 
 import (
 	"fmt"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,9 +22,7 @@ func (p *planner) dropPrivileges() {
 		if !ok {
 			p.fail(fmt.Errorf("rlimit %s is not one that this backend knows", r.Type))
 		}
-		b := make([]byte, unsafe.Sizeof(unix.Rlimit{}))
-		*(*unix.Rlimit)(unsafe.Pointer(unsafe.SliceData(b))) = unix.Rlimit{Cur: r.Soft, Max: r.Hard}
-		p.simple("set "+r.Type, unix.SYS_PRLIMIT64, 0, number, p.bytes(b), 0)
+		p.simple("set "+r.Type, unix.SYS_PRLIMIT64, 0, number, p.add(rawBytes(unix.Rlimit{Cur: r.Soft, Max: r.Hard})), 0)
 	}
 	if mask := p.req.Spec.Process.User.Umask; mask != nil {
 		p.simple("set umask", unix.SYS_UMASK, uintptr(*mask))
@@ -36,9 +33,8 @@ func (p *planner) dropPrivileges() {
 		p.simple("drop capability", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c).let = unix.EINVAL
 	}
 	p.simple("clear ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL)
-	header := make([]byte, unsafe.Sizeof(unix.CapUserHeader{}))
-	*(*unix.CapUserHeader)(unsafe.Pointer(unsafe.SliceData(header))) = unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	p.simple("drop all capabilities", unix.SYS_CAPSET, p.bytes(header), p.bytes(make([]byte, 2*unsafe.Sizeof(unix.CapUserData{}))))
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	p.simple("drop all capabilities", unix.SYS_CAPSET, p.add(rawBytes(header)), p.add(rawBytes(unix.CapUserData{}, unix.CapUserData{})))
 	if p.req.Spec.Process.NoNewPrivileges {
 		p.simple("set no_new_privs", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
 	}

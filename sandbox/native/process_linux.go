@@ -40,7 +40,7 @@ func (x *box) readReports(status *os.File) {
 		case recordReady:
 			x.ready <- nil
 		case recordSetupFailed:
-			x.ready <- x.setupError(int(r.x), syscall.Errno(r.y))
+			x.ready <- fmt.Errorf("set up the cell: %w", describeCall(x.calls, r.x, syscall.Errno(r.y)))
 		case recordStarted:
 			x.started[step] <- nil
 		case recordExecFailed:
@@ -70,24 +70,6 @@ func (x *box) lost(err error) {
 		default:
 		}
 	}
-}
-
-// setupError names the call that failed. The plan is made again for its names:
-// it depends on the request alone.
-func (x *box) setupError(index int, errno syscall.Errno) error {
-	paths, err := treePaths(x.req)
-	if err != nil {
-		return fmt.Errorf("set up the cell: call %d: %w", index, errno)
-	}
-	trees := map[string]int{}
-	for _, path := range paths {
-		trees[path] = 0 // only the names are wanted
-	}
-	prog, err := plan(x.req, opened{keep: make([]int, fdContent-fdControl), trees: trees})
-	if err != nil {
-		return fmt.Errorf("set up the cell: call %d: %w", index, errno)
-	}
-	return fmt.Errorf("set up the cell: %w", prog.describe(index, errno))
 }
 
 func (x *box) execError(stage uint32, errno syscall.Errno) error {

@@ -26,6 +26,12 @@ const (
 	recordEnded      // x: the wait status
 )
 
+// What failed, in recordSetupFailed, where it was none of the program's calls.
+const (
+	callMap     uint32 = 1<<32 - 1 - iota // mapping the arena
+	callSignals                           // being told of ended children
+)
+
 // The stages of recordExecFailed.
 const (
 	stageFork uint32 = iota + 1
@@ -68,8 +74,7 @@ func endOf(wstatus uint32) sandbox.End {
 	}
 }
 
-// request asks the launcher for one cell. Descriptors go beside it, in the
-// order of the fd constants.
+// request is what a cell is to be.
 type request struct {
 	Spec       *specs.Spec
 	HostUID    int     // what the check's user is outside
@@ -79,21 +84,7 @@ type request struct {
 	Overlay    bool    // the workspace is shown through an overlay; otherwise Entries hold its copy
 	OwnerUID   int     // who owns all of the workspace, for Overlay
 	OwnerGID   int
-	InGroup    bool // the last descriptor is a cgroup2 directory to be born into
 }
-
-// The descriptors of a request, in order; a cgroup2 directory may follow.
-const (
-	fdRequest = iota // the request itself, as JSON, in a memfd: no bound on its size
-	fdControl
-	fdStatus
-	fdStdout0
-	fdStderr0
-	fdStdout1
-	fdStderr1
-	fdContent // the content of the entries, one after the other, in a memfd
-	fdCount
-)
 
 // entry is one thing to lay out in the working directory, before its children.
 type entry struct {
@@ -112,17 +103,3 @@ const (
 	entryLink
 	entryMode // what is there already gets Mode
 )
-
-// message is what the launcher sends.
-type message struct {
-	ID   uint64
-	PID  int    // the init's process id, outside
-	Err  string // the cell could not be cloned
-	Gone bool   // the init was reaped, so its PID namespace is empty
-}
-
-// order is what the launcher gets.
-type order struct {
-	ID   uint64
-	Kill bool // kill the init of cell ID; otherwise a request comes with it
-}

@@ -5,38 +5,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// link is a Backend's side of one launcher.
+// link is a Backend's side of one launcher and its cloner.
 type link struct {
 	cmd    *exec.Cmd
-	sock   int
 	stderr *tail
 
-	mu      sync.Mutex
-	next    uint64
-	pending map[uint64]*cellLink // those whose init is not known to be gone
-	dead    error                // why the launcher is gone; nil while it lives
-	closed  bool                 // no more orders: sock may be gone
-
-	ended chan struct{} // closed when the reading goroutine is done
+	mu   sync.Mutex // one request at a time
+	sock int        // -1 once it was closed
+	dead error      // why no request can be answered any more; nil while they can
 }
 
-// cellLink is what the launcher says of one cell. Each channel has room for
-// all that is ever sent on it.
-type cellLink struct {
-	id     uint64
-	cloned chan message  // one: the init's pid, or an error
-	gone   chan struct{} // closed when the init was reaped or the launcher is gone
-}
+// answerBudget is how long the cloner may take for one clone.
+const answerBudget = 20 * time.Second
+
+// closeBudget is how long a launcher may take to end.
+const closeBudget = 5 * time.Second
 
 // tail keeps the last bytes written to it: what a launcher says as it fails.
 type tail struct {
@@ -70,107 +63,167 @@ func startLauncher() (*link, error) {
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "launcher")
 	defer theirs.Close()
-	l := &link{sock: pair[0], stderr: &tail{}, pending: map[uint64]*cellLink{}, ended: make(chan struct{})}
+	l := &link{sock: pair[0], stderr: &tail{}}
+	timeout := unix.NsecToTimeval(answerBudget.Nanoseconds())
+	err = unix.SetsockoptTimeval(l.sock, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
 	l.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{launcherName}, Env: []string{}, Dir: "/",
 		ExtraFiles: []*os.File{theirs}, Stderr: l.stderr,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
-	if err := l.cmd.Start(); err != nil {
-		_ = unix.Close(pair[0]) // nothing was sent
+	if err == nil {
+		err = l.cmd.Start()
+	}
+	if err != nil {
+		_ = unix.Close(l.sock) // nothing was sent
 		return nil, fmt.Errorf("start launcher: %w", err)
 	}
-	go l.read()
 	return l, nil
 }
 
-// read hands out what the launcher says until it is gone, which close brings about.
-func (l *link) read() {
-	defer close(l.ended)
-	var err error
-	for err == nil {
-		var m message
-		if _, err = receivePacket(l.sock, &m); err != nil {
-			break
-		}
-		l.mu.Lock()
-		if c := l.pending[m.ID]; c != nil {
-			if m.Gone || m.Err != "" {
-				delete(l.pending, m.ID)
-				close(c.gone)
-			}
-			if !m.Gone {
-				c.cloned <- m
-			}
-		}
-		l.mu.Unlock()
-	}
-	waitErr := l.cmd.Wait()
-	if errors.Is(err, io.EOF) {
-		err = fmt.Errorf("the launcher ended: %v %s; does main call native.RunLauncher first?", waitErr, l.stderr)
+// clone has the cloner clone an init with these descriptors, from 1 on, and
+// returns its process id and a pidfd, which is the caller's to close.
+func (l *link) clone(req cloneRequest, fds []int) (pid int, pidfd *os.File, err error) {
+	if len(fds) > maxRights {
+		return 0, nil, fmt.Errorf("clone the cell's init: it needs %d descriptors, %d can be passed", len(fds), maxRights)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dead = err
-	for id, c := range l.pending {
-		delete(l.pending, id)
-		c.cloned <- message{ID: id, Err: err.Error()}
-		close(c.gone)
+	if l.dead != nil {
+		return 0, nil, l.dead
 	}
+	reply, rights, err := l.exchange(req, fds)
+	if err != nil {
+		l.dead = fmt.Errorf("the launcher gave no answer: %w %s; does main call native.RunLauncher first?", err, l.stderr)
+		return 0, nil, l.dead
+	}
+	if len(rights) == 1 {
+		_ = unix.SetNonblock(rights[0], true) // so that its end can be waited for
+		pidfd = os.NewFile(uintptr(rights[0]), "pidfd")
+	}
+	if reply.errno != 0 || pidfd == nil {
+		return 0, nil, fmt.Errorf("clone the cell's init into its namespaces: %w", syscall.Errno(reply.errno))
+	}
+	return int(reply.pid), pidfd, nil
 }
 
-// launch asks for a cell. The request's answer comes on the cellLink.
-func (l *link) launch(fds []int) (*cellLink, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.dead != nil || l.closed {
-		return nil, fmt.Errorf("ask the launcher for a cell: %w", errors.Join(l.dead, os.ErrClosed))
+func (l *link) exchange(req cloneRequest, fds []int) (reply cloneReply, rights []int, err error) {
+	err = retry(func() error {
+		return unix.Sendmsg(l.sock, rawBytes(req), unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
+	})
+	if err != nil {
+		return reply, nil, err
 	}
-	l.next++
-	// Room for two: an answer, and the launcher's end.
-	c := &cellLink{id: l.next, cloned: make(chan message, 2), gone: make(chan struct{})}
-	if err := sendPacket(l.sock, order{ID: c.id}, fds...); err != nil {
-		return nil, err
+	b, oob := make([]byte, unsafe.Sizeof(reply)), make([]byte, unix.CmsgSpace(4))
+	var n, oobn int
+	err = retry(func() error {
+		n, oobn, _, _, err = unix.Recvmsg(l.sock, b, oob, unix.MSG_CMSG_CLOEXEC)
+		return err
+	})
+	switch {
+	case err != nil:
+		return reply, nil, err
+	case n != len(b):
+		return reply, nil, errors.New("it ended")
 	}
-	l.pending[c.id] = c
-	return c, nil
+	reply = *(*cloneReply)(unsafe.Pointer(unsafe.SliceData(b)))
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err == nil && len(messages) == 1 {
+		rights, err = unix.ParseUnixRights(&messages[0])
+	}
+	return reply, rights, err
 }
 
-// kill has the launcher kill the init of a cell, whose PID namespace ends with it.
-func (l *link) kill(c *cellLink) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.dead == nil && !l.closed && l.pending[c.id] != nil {
-		_ = sendPacket(l.sock, order{ID: c.id, Kill: true}) // fails only when the launcher is gone, and then so is the cell
+// retry calls do again while a signal interrupts it.
+func retry(do func() error) error {
+	for {
+		if err := do(); err != unix.EINTR {
+			return err
+		}
 	}
 }
 
 func (l *link) alive() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.dead == nil && !l.closed
+	return l.dead == nil
 }
 
-// close ends the launcher and waits for it.
+// close ends the launcher and waits for it. It may be called again.
 func (l *link) close(ctx context.Context) error {
 	l.mu.Lock()
-	first := !l.closed
-	l.closed = true
-	l.mu.Unlock()
-	if first {
-		_ = unix.Shutdown(l.sock, unix.SHUT_RDWR) // ENOTCONN: it is gone already
+	defer l.mu.Unlock()
+	if l.sock < 0 {
+		return nil
 	}
-	select {
-	case <-l.ended:
-	case <-ctx.Done():
-		_ = l.cmd.Process.Kill() // it hangs; read then sees its end
-		<-l.ended
+	err := unix.Close(l.sock)
+	l.sock = -1
+	if l.dead == nil {
+		l.dead = errors.New("the launcher was closed")
 	}
-	if first {
-		return unix.Close(l.sock)
-	}
-	return nil
+	hung := context.AfterFunc(ctx, func() {
+		_ = l.cmd.Process.Kill() // it does not end by itself
+	})
+	defer hung()
+	return errors.Join(err, l.cmd.Wait())
 }
 
-// closeBudget is how long a launcher may take to end.
-const closeBudget = 5 * time.Second
+// waitGone returns when the process of pidfd has ended. For an init that means
+// that its PID namespace is empty: the kernel kills and reaps all others in it
+// before the init counts as ended (pid_namespaces(7)).
+func waitGone(ctx context.Context, pidfd *os.File) error {
+	raw, err := pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = pidfd.SetReadDeadline(time.Now()) })
+	defer stop()
+	var pollErr error
+	err = raw.Read(func(fd uintptr) bool {
+		polls := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(polls, 0)
+		if err != nil && err != unix.EINTR {
+			pollErr = err
+		}
+		return n > 0 || pollErr != nil
+	})
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = pidfd.SetReadDeadline(time.Time{}) // it may be waited for again
+		return fmt.Errorf("the cell's init did not end: %w", context.Cause(ctx))
+	}
+	return errors.Join(err, pollErr)
+}
+
+// signalKill kills the process of pidfd.
+func signalKill(pidfd *os.File) error {
+	raw, err := pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var killErr error
+	err = raw.Control(func(fd uintptr) { killErr = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+	if killErr == unix.ESRCH { // it has ended, which is what is wanted
+		killErr = nil
+	}
+	return errors.Join(err, killErr)
+}
+
+// memoryFile returns an anonymous file that holds the parts, read from its start.
+func memoryFile(name string, parts ...[]byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make memory file %s: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	for _, part := range parts {
+		if _, err := f.Write(part); err != nil {
+			f.Close()
+			return nil, fmt.Errorf("fill memory file %s: %w", name, err)
+		}
+	}
+	if _, err := f.Seek(0, 0); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("rewind memory file %s: %w", name, err)
+	}
+	return f, nil
+}

@@ -20,23 +20,16 @@ func (x *box) CPUTime() (time.Duration, error) {
 	return x.group.CPUTime()
 }
 
-// Kill ends the cell's processes. See sandbox.Box.
+// Kill ends the cell's processes. See sandbox.Box. The init's end is proof by
+// itself, since its PID namespace is then empty; with a group there are two.
 func (x *box) Kill(ctx context.Context) (sandbox.Reading, error) {
 	leftovers := x.countLeftovers()
 	var err error
 	if x.group != nil {
 		err = x.group.Kill(ctx)
 	}
-	x.link.kill(x.cell)
-	select {
-	case <-x.cell.gone:
-	case <-ctx.Done():
-		return leftovers, errors.Join(err, fmt.Errorf("the cell's init was not reaped: %w", context.Cause(ctx)))
-	}
-	if x.group == nil {
-		// The init was reaped, so its PID namespace is empty
-		// (pid_namespaces(7)): that is the proof without a group.
-		return leftovers, nil
+	if killErr := errors.Join(signalKill(x.pidfd), waitGone(ctx, x.pidfd)); killErr != nil {
+		return leftovers, errors.Join(err, killErr)
 	}
 	return leftovers, err
 }
@@ -105,20 +98,16 @@ func (x *box) undo(ctx context.Context) error {
 	}
 	var errs []error
 	if x.control != nil {
-		// Whenever the init comes to read its orders, it exits. That reaches
-		// one that the launcher is still about to clone, too.
 		x.control.Close()
 	}
 	if x.group != nil {
 		errs = append(errs, x.group.Kill(ctx))
 	}
-	if x.cell != nil {
-		x.link.kill(x.cell)
-		select {
-		case <-x.cell.gone:
+	if x.pidfd != nil {
+		if err := errors.Join(signalKill(x.pidfd), waitGone(ctx, x.pidfd)); err != nil {
+			errs = append(errs, err)
+		} else {
 			<-x.reports // the init's end closed the pipe
-		case <-ctx.Done():
-			errs = append(errs, fmt.Errorf("the cell's init was not reaped: %w", context.Cause(ctx)))
 		}
 	}
 	for _, f := range []*os.File{x.streams[0].stdout, x.streams[0].stderr, x.streams[1].stdout, x.streams[1].stderr} {
@@ -134,6 +123,9 @@ func (x *box) undo(ctx context.Context) error {
 	}
 	if x.uid != 0 {
 		x.backend.uids.give(x.uid)
+	}
+	if x.pidfd != nil {
+		x.pidfd.Close()
 	}
 	x.destroyed = true
 	return nil
