@@ -15,8 +15,10 @@ type Ref struct {
 // Host is the host view.
 func Host() Ref { return Ref{} }
 
-// Dir is the directory at path, an absolute path of the host, as a read-only root.
-func Dir(path string) Ref { return Ref{dir: path} }
+// Dir is the directory at path, an absolute path of the host, as a read-only
+// root. It never is the host view: "" is the relative path ".", which no cell
+// is made of.
+func Dir(path string) Ref { return Ref{dir: filepath.Clean(path)} }
 
 // Parse reads what a user writes: "host" or "" for the host view, or an
 // absolute path of a directory.
@@ -25,7 +27,7 @@ func Parse(s string) (Ref, error) {
 	case s == "" || s == "host":
 		return Host(), nil
 	case filepath.IsAbs(s):
-		return Dir(filepath.Clean(s)), nil
+		return Dir(s), nil
 	}
 	return Ref{}, fmt.Errorf("image %q: want host or the absolute path of a root directory", s)
 }

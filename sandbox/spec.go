@@ -34,6 +34,7 @@ const (
 	ControlUser     Control = "user"      // an unprivileged user of a user namespace
 	ControlCaps     Control = "caps"      // no capability
 	ControlNoPrivs  Control = "no-new-privs"
+	ControlSeccomp  Control = "seccomp" // a filter of system calls, deny by default
 )
 
 // File is a file that is laid out in the working directory before the run.
@@ -135,7 +136,7 @@ func (l Limits) budget(s Step) time.Duration {
 
 var controls = []Control{
 	ControlCgroup, ControlMemory, ControlPIDs, ControlCPU, ControlCPUTime, ControlDisk, ControlNoFile, ControlNetwork,
-	ControlRoot, ControlPIDNS, ControlIPCNS, ControlUTSNS, ControlCgroupNS, ControlUser, ControlCaps, ControlNoPrivs,
+	ControlRoot, ControlPIDNS, ControlIPCNS, ControlUTSNS, ControlCgroupNS, ControlUser, ControlCaps, ControlNoPrivs, ControlSeccomp,
 }
 
 // ParseControl reads the word of a control.

@@ -2,24 +2,30 @@
 // reads: a *specs.Spec of the OCI runtime specification, built from a
 // sandbox.Spec. A field that a backend can't honour is a missing control.
 //
-// Three things that a cell has and the runtime specification has no field for
-// are written in terms of it:
+// What a cell has and the runtime specification has no field for is written in
+// terms of it:
 //
 //   - All writable places are directories of one tmpfs, so that one limit
 //     holds for them together. Their mounts carry Scratch as their source.
 //   - A bind whose source is a symbolic link of the host stands for that link.
 //   - Small files of the root are annotations: FileAnnotation + path.
+//   - Limits that the engine keeps, not the kernel, are annotations too, so that
+//     the description's digest covers them: LimitAnnotation + name.
 package cellspec
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"path"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/checkcell/checkcell/sandbox"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -42,6 +48,11 @@ const (
 	// SyntaxPassAnnotation is there, with the value "true", where the run has
 	// a syntax pass.
 	SyntaxPassAnnotation = "io.checkcell.syntax-pass"
+
+	// LimitAnnotation, followed by the name of a limit, is the annotation
+	// that holds it: a time in nanoseconds or a size in bytes. There is none
+	// for a limit that is unlimited.
+	LimitAnnotation = "io.checkcell.limit:"
 
 	// HostRoot is the root path of the host view: a root that holds nothing
 	// but the mounts.
@@ -68,40 +79,39 @@ const (
 
 // Build returns the description of spec's cell. It reads nothing of the host.
 // User namespace mappings are left to the backend, so that the same spec has
-// the same digest in every cell.
+// the same digest in every cell. What names a run (its ID), and what may be
+// missing on a host, is no part of the cell.
 func Build(spec sandbox.Spec) (*specs.Spec, error) {
-	if err := spec.Validate(); err != nil {
+	if err := errors.Join(spec.Validate(), validatePaths(spec)); err != nil {
 		return nil, err
 	}
 	s := &specs.Spec{
 		Version:     specs.Version,
 		Hostname:    "cell",
 		Root:        &specs.Root{Path: HostRoot, Readonly: true},
-		Annotations: map[string]string{},
+		Annotations: engineLimits(spec.Limits),
 		Process: &specs.Process{
 			User:            specs.User{UID: UID, GID: GID, Umask: ptr[uint32](0o022)},
 			Cwd:             WorkDir,
 			Env:             environment(spec.Env),
 			Capabilities:    &specs.LinuxCapabilities{},
 			NoNewPrivileges: true,
-			Rlimits: []specs.POSIXRlimit{
-				{Type: "RLIMIT_CORE"},
-				{Type: "RLIMIT_NOFILE", Hard: uint64(spec.Limits.OpenFiles), Soft: uint64(spec.Limits.OpenFiles)},
-			},
+			Rlimits:         rlimits(spec.Limits),
 		},
 		Linux: &specs.Linux{
 			Namespaces:    namespaces(),
 			Resources:     resources(spec.Limits),
 			MaskedPaths:   maskedPaths(),
 			ReadonlyPaths: readonlyPaths(),
+			Seccomp:       seccomp(),
 		},
 	}
 	if dir, ok := spec.Root.Path(); ok {
 		s.Root.Path = dir
 	} else {
 		s.Mounts = hostView()
-		for path, text := range rootFiles() {
-			s.Annotations[FileAnnotation+path] = text
+		for name, text := range rootFiles() {
+			s.Annotations[FileAnnotation+name] = text
 		}
 	}
 	s.Mounts = append(s.Mounts, ownMounts(spec)...)
@@ -110,6 +120,34 @@ func Build(spec sandbox.Spec) (*specs.Spec, error) {
 	}
 	setProcess(s, spec)
 	return s, nil
+}
+
+// validatePaths refuses paths of the host that depend on where we run.
+func validatePaths(spec sandbox.Spec) error {
+	var errs []error
+	if dir, ok := spec.Root.Path(); ok && !path.IsAbs(dir) {
+		errs = append(errs, fmt.Errorf("root %q: want an absolute path", dir))
+	}
+	if dir := spec.Workspace; dir != "" && !path.IsAbs(dir) {
+		errs = append(errs, fmt.Errorf("workspace %q: want an absolute path", dir))
+	}
+	return errors.Join(errs...)
+}
+
+// engineLimits are the annotations of the limits that the engine keeps.
+func engineLimits(l sandbox.Limits) map[string]string {
+	list := map[string]int64{
+		"wall": l.Wall.Nanoseconds(), "parse": l.Parse.Nanoseconds(),
+		"stdout-cap": int64(l.Stdout), "stderr-cap": int64(l.Stderr),
+	}
+	if d, ok := l.CPUTime.Value(); ok {
+		list["cpu-time"] = d.Nanoseconds()
+	}
+	out := make(map[string]string, len(list))
+	for name, n := range list {
+		out[LimitAnnotation+name] = strconv.FormatInt(n, 10)
+	}
+	return out
 }
 
 // setProcess says what is executed. The check's text travels as an argument
@@ -135,14 +173,38 @@ func SyntaxArgs(args []string) []string {
 	return slices.Insert(slices.Clone(args), 3, "-n")
 }
 
-// Digest returns "sha256:…" over the description's JSON.
+// Digest returns "sha256:…" over the description's JSON. Texts that JSON can't
+// hold, because they are not UTF-8, are taken in behind it as they are: two
+// checks that differ only there are two checks.
 func Digest(s *specs.Spec) (string, error) {
 	b, err := json.Marshal(s)
 	if err != nil {
 		return "", fmt.Errorf("digest the cell's description: %w", err)
 	}
-	sum := sha256.Sum256(b)
-	return "sha256:" + hex.EncodeToString(sum[:]), nil
+	h := sha256.New()
+	h.Write(b)
+	for i, text := range texts(s) {
+		if !utf8.ValidString(text) {
+			fmt.Fprintf(h, "\n%d %d %s", i, len(text), text)
+		}
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// texts are the parts of a description that a caller writes freely, in an
+// order that depends on nothing else.
+func texts(s *specs.Spec) []string {
+	all := []string{s.Annotations[FileAnnotation+checkFile]}
+	if s.Root != nil {
+		all = append(all, s.Root.Path)
+	}
+	if s.Process != nil {
+		all = slices.Concat(all, s.Process.Args, s.Process.Env)
+	}
+	for _, m := range s.Mounts {
+		all = append(all, m.Options...)
+	}
+	return all
 }
 
 func filesDigest(files []sandbox.File) string {
@@ -170,6 +232,26 @@ func environment(extra map[string]string) []string {
 	}
 	sort.Strings(list)
 	return list
+}
+
+// rlimits are the limits per process: no core files, the descriptors that were
+// asked for, and for the rest what a fresh login has, whatever our caller's are.
+func rlimits(l sandbox.Limits) []specs.POSIXRlimit {
+	const infinity = math.MaxUint64 // RLIM_INFINITY
+	files := uint64(l.OpenFiles)
+	return []specs.POSIXRlimit{
+		{Type: "RLIMIT_CORE"},
+		{Type: "RLIMIT_NOFILE", Hard: files, Soft: files},
+		{Type: "RLIMIT_STACK", Hard: infinity, Soft: 8 << 20},
+		{Type: "RLIMIT_MEMLOCK", Hard: 8 << 20, Soft: 8 << 20},
+		{Type: "RLIMIT_NICE"},
+		{Type: "RLIMIT_RTPRIO"},
+		{Type: "RLIMIT_FSIZE", Hard: infinity, Soft: infinity},
+		{Type: "RLIMIT_CPU", Hard: infinity, Soft: infinity},
+		{Type: "RLIMIT_DATA", Hard: infinity, Soft: infinity},
+		{Type: "RLIMIT_AS", Hard: infinity, Soft: infinity},
+		{Type: "RLIMIT_NPROC", Hard: infinity, Soft: infinity},
+	}
 }
 
 func namespaces() []specs.LinuxNamespace {

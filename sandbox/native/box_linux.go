@@ -28,6 +28,7 @@ type box struct {
 	reports chan struct{}
 	streams [2]streamPair // our ends, by step
 	receipt sandbox.Receipt
+	missing []sandbox.Control // needed, not to be had here, and allowed to be missing
 	digest  string
 	lists   []string // evidence that can't be had
 
@@ -61,7 +62,7 @@ func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, e
 	}
 	try := func(overlay bool) (*box, error) {
 		x := newBox(b, oci)
-		x.receipt.Missing, x.digest = missing, digest
+		x.missing, x.digest = missing, digest
 		x.req.Overlay = overlay
 		return x, x.make(ctx, spec)
 	}
@@ -95,7 +96,9 @@ func newBox(b *Backend, oci *specs.Spec) *box {
 func (x *box) make(ctx context.Context, spec sandbox.Spec) error {
 	err := x.build(ctx, spec)
 	if err == nil {
-		x.receipt.Cgroup, x.receipt.Controls = x.inForce()
+		x.receipt, err = x.inForce()
+	}
+	if err == nil {
 		return nil
 	}
 	undo, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), sandbox.DefaultTeardownBudget, errors.New("undoing took too long"))

@@ -99,40 +99,6 @@ func (b *Backend) groupResources(r *specs.LinuxResources) *specs.LinuxResources 
 	return own
 }
 
-// inForce lists the cell's controls and how each is enforced.
-func (x *box) inForce() (mode string, controls map[sandbox.Control]string) {
-	controls = map[sandbox.Control]string{
-		sandbox.ControlNetwork:  "network namespace, empty",
-		sandbox.ControlRoot:     "mount namespace, pivot_root, read-only",
-		sandbox.ControlPIDNS:    "pid namespace",
-		sandbox.ControlIPCNS:    "ipc namespace",
-		sandbox.ControlUTSNS:    "uts namespace",
-		sandbox.ControlCgroupNS: "cgroup namespace",
-		sandbox.ControlUser:     fmt.Sprintf("user namespace, host uid %d", x.req.HostUID),
-		sandbox.ControlCaps:     "all sets empty, securebits locked",
-		sandbox.ControlNoPrivs:  "prctl no_new_privs",
-	}
-	for _, m := range x.req.Spec.Mounts {
-		if size := optionOf(m.Options, "size"); size != "" && m.Destination == "/tmp" {
-			controls[sandbox.ControlDisk] = fmt.Sprintf("one tmpfs size=%s nr_inodes=%s", size, optionOf(m.Options, "nr_inodes"))
-		}
-	}
-	for _, r := range x.req.Spec.Process.Rlimits {
-		if r.Type == "RLIMIT_NOFILE" {
-			controls[sandbox.ControlNoFile] = fmt.Sprintf("RLIMIT_NOFILE=%d", r.Hard)
-		}
-	}
-	if x.group == nil {
-		return cgroup.ModeNone.String(), controls
-	}
-	kill, _ := x.backend.support(cgroup.Kill)
-	controls[sandbox.ControlCgroup] = kill.Detail
-	for name, how := range x.group.Controls() {
-		controls[sandbox.Control(name)] = how
-	}
-	return x.backend.cgroups.Mode().String(), controls
-}
-
 // Probe runs an empty cell and says what of this host's it found in force.
 func (b *Backend) Probe(ctx context.Context) []sandbox.Capability {
 	var caps []sandbox.Capability
@@ -150,7 +116,7 @@ func (b *Backend) Probe(ctx context.Context) []sandbox.Capability {
 	spec.AllowMissing = []sandbox.Control{sandbox.ControlCgroup, sandbox.ControlMemory, sandbox.ControlPIDs, sandbox.ControlCPU, sandbox.ControlCPUTime}
 	own := []sandbox.Control{
 		sandbox.ControlUser, sandbox.ControlRoot, sandbox.ControlPIDNS, sandbox.ControlNetwork, sandbox.ControlIPCNS, sandbox.ControlUTSNS,
-		sandbox.ControlCgroupNS, sandbox.ControlDisk, sandbox.ControlNoFile, sandbox.ControlCaps, sandbox.ControlNoPrivs,
+		sandbox.ControlCgroupNS, sandbox.ControlDisk, sandbox.ControlNoFile, sandbox.ControlCaps, sandbox.ControlNoPrivs, sandbox.ControlSeccomp,
 	}
 	res := (&sandbox.Runner{Backend: b}).Run(ctx, spec).Last()
 	for _, control := range own {

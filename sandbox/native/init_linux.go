@@ -22,7 +22,7 @@ import (
 // lowest that are free. A cgroup2 directory and detached mounts may follow.
 const (
 	fdCloner  = iota // the cloner's socket, closed first
-	fdArena          // mapped at arenaBase
+	fdArena          // mapped at arenaStart
 	fdContent        // the content of the files to lay out, one after the other
 	fdControl        // our orders; its end is our end
 	fdStatus         // takes our records
@@ -87,7 +87,7 @@ const (
 //go:nosplit
 //go:norace
 func runInit(arenaBytes uintptr) {
-	addr, _, errno := syscall.RawSyscall6(unix.SYS_MMAP, arenaBase, arenaBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED_NOREPLACE, fdArena, 0)
+	addr, _, errno := syscall.RawSyscall6(unix.SYS_MMAP, arenaStart, arenaBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED_NOREPLACE, fdArena, 0)
 	if errno != 0 {
 		rec := record{recordSetupFailed, callMap, uint32(errno)}
 		syscall.RawSyscall6(unix.SYS_WRITE, fdStatus, uintptr(unsafe.Pointer(&rec)), unsafe.Sizeof(rec), 0, 0, 0)

@@ -33,6 +33,7 @@ func RunLauncher() (code int, was bool) {
 	if len(os.Args) != 1 || os.Args[0] != launcherName {
 		return 0, false
 	}
+	resetInherited()
 	c := &cloner{}
 	c.heap = heapOutside(uintptr(unsafe.Pointer(c)))
 	runtime.LockOSThread()
@@ -54,6 +55,15 @@ func RunLauncher() (code int, was bool) {
 		}
 		return 0, true
 	}
+}
+
+// resetInherited gives up what cells would inherit of whoever started us, as
+// far as we may: priority, scheduling policy, and a place before others when
+// the kernel is out of memory, where a check rather comes first.
+func resetInherited() {
+	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) // lowering it takes a privilege that we may lack
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL}, 0)
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0) // refused where ours is above it
 }
 
 // cloneRequest asks the cloner for a clone. The descriptors of the init come
@@ -99,7 +109,7 @@ type (
 		flags                 uintptr
 	}
 	iovec struct {
-		base, bytes uintptr
+		start, bytes uintptr
 	}
 	cmsghdr struct {
 		bytes       uintptr

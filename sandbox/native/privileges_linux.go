@@ -17,16 +17,12 @@ const securebits = 1<<0 | 1<<1 | // NOROOT, locked
 // dropPrivileges is the last part of the set-up: limits per process, and no
 // way to a capability or a privilege from here on.
 func (p *planner) dropPrivileges() {
-	for _, r := range p.req.Spec.Process.Rlimits {
-		number, ok := map[string]uintptr{"RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_NOFILE": unix.RLIMIT_NOFILE}[r.Type]
-		if !ok {
-			p.fail(fmt.Errorf("rlimit %s is not one that this backend knows", r.Type))
-		}
-		p.simple("set "+r.Type, unix.SYS_PRLIMIT64, 0, number, p.add(rawBytes(unix.Rlimit{Cur: r.Soft, Max: r.Hard})), 0)
-	}
+	p.rlimits()
 	if mask := p.req.Spec.Process.User.Umask; mask != nil {
 		p.simple("set umask", unix.SYS_UMASK, uintptr(*mask))
 	}
+	// A session keyring of its own (keyrings(7)); ENOSYS: a kernel without keys.
+	p.simple("join a session keyring", unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0).let = unix.ENOSYS
 	p.simple("lock securebits", unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, securebits)
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 		// EINVAL: a kernel older than these constants does not know it.
@@ -39,4 +35,51 @@ func (p *planner) dropPrivileges() {
 		p.simple("set no_new_privs", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
 	}
 	p.simple("make the init unreadable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0)
+	p.filter()
+}
+
+// rlimits sets the limits per process. The cell's user can raise no hard
+// limit, so one that the description does not insist on is cut to ours.
+func (p *planner) rlimits() {
+	numbers := map[string]int{
+		"RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_NOFILE": unix.RLIMIT_NOFILE, "RLIMIT_STACK": unix.RLIMIT_STACK,
+		"RLIMIT_FSIZE": unix.RLIMIT_FSIZE, "RLIMIT_CPU": unix.RLIMIT_CPU, "RLIMIT_DATA": unix.RLIMIT_DATA, "RLIMIT_AS": unix.RLIMIT_AS,
+		"RLIMIT_NPROC": unix.RLIMIT_NPROC, "RLIMIT_MEMLOCK": unix.RLIMIT_MEMLOCK, "RLIMIT_NICE": unix.RLIMIT_NICE, "RLIMIT_RTPRIO": unix.RLIMIT_RTPRIO,
+	}
+	for _, r := range p.req.Spec.Process.Rlimits {
+		number, ok := numbers[r.Type]
+		if !ok {
+			p.fail(fmt.Errorf("rlimit %s is not one that this backend knows", r.Type))
+			continue
+		}
+		limit := unix.Rlimit{Cur: r.Soft, Max: r.Hard}
+		var ours unix.Rlimit
+		if err := unix.Getrlimit(number, &ours); err != nil {
+			p.fail(fmt.Errorf("rlimit %s: %w", r.Type, err))
+		}
+		if r.Type != "RLIMIT_NOFILE" {
+			limit.Max = min(limit.Max, ours.Max)
+			limit.Cur = min(limit.Cur, limit.Max)
+		}
+		p.simple("set "+r.Type, unix.SYS_PRLIMIT64, 0, uintptr(number), p.add(rawBytes(limit)), 0)
+	}
+}
+
+// filter installs the seccomp filter. From here on the init is bound by it
+// too.
+func (p *planner) filter() {
+	if p.req.Spec.Linux.Seccomp == nil {
+		return
+	}
+	filter, err := compileFilter(p.req.Spec.Linux.Seccomp)
+	if err != nil {
+		p.fail(err)
+		return
+	}
+	prog := struct { // struct sock_fprog
+		length  uint16
+		_       [6]byte
+		address uintptr
+	}{length: uint16(len(filter)), address: p.add(rawBytes(filter...))}
+	p.simple("install the seccomp filter", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, p.add(rawBytes(prog)))
 }

@@ -39,17 +39,17 @@ type arena struct {
 	mem []byte
 }
 
-// arenaBase is where an init maps its arena: an address that neither Go's heap,
+// arenaStart is where an init maps its arena: an address that neither Go's heap,
 // a program's image nor the kernel's own choice of mappings comes near, on
 // 64-bit machines with 39 bits of address space and more.
-const arenaBase = 0x20_0000_0000
+const arenaStart = 0x20_0000_0000
 
 // add puts b into the arena, aligned for any type, and returns its address.
 func (a *arena) add(b []byte) uintptr {
 	for len(a.mem)%8 != 0 {
 		a.mem = append(a.mem, 0)
 	}
-	address := arenaBase + uintptr(len(a.mem))
+	address := arenaStart + uintptr(len(a.mem))
 	a.mem = append(a.mem, b...)
 	return address
 }

@@ -165,7 +165,8 @@ func (l *link) close(ctx context.Context) error {
 		_ = l.cmd.Process.Kill() // it does not end by itself
 	})
 	defer hung()
-	return errors.Join(err, l.cmd.Wait())
+	_ = l.cmd.Wait() // how it ended changes nothing: it holds nothing of a cell
+	return err
 }
 
 // waitGone returns when the process of pidfd has ended. For an init that means
