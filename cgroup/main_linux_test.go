@@ -1,0 +1,319 @@
+package cgroup
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"go.uber.org/goleak"
+
+	"github.com/checkcell/checkcell/internal/host"
+)
+
+// helperVar makes the test binary one of the programs of helpers instead.
+const helperVar = "CHECKCELL_CGROUP_HELPER"
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(helperVar); name != "" {
+		os.Exit(helper(name))
+	}
+	code := host.Main(m)
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// helper runs a program of the tests and returns its exit status.
+func helper(name string) int {
+	var err error
+	switch name {
+	case "sleep":
+		err = announce("ready")
+	case "chain":
+		err = chain()
+	case "eat":
+		err = eat()
+	case "burn":
+		awaitGo()
+		for start := time.Now(); time.Since(start) < 100*time.Millisecond; {
+		}
+		return 0
+	case "zombie":
+		err = zombie()
+	case "settler":
+		if err = settler(); err == nil {
+			return 0
+		}
+	case "sweeper":
+		if err = sweeper(); err == nil {
+			return 0
+		}
+	case "headless":
+		err = headless()
+	case "exit":
+		return 0
+	case "owner":
+		err = owner()
+	case "churn":
+		err = churn()
+		if err == nil {
+			return 0
+		}
+	default:
+		err = fmt.Errorf("unknown helper %q", name)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "helper %s: %v\n", name, err)
+		return 1
+	}
+	block()
+	return 0
+}
+
+// block sleeps until a signal ends the process, those of a terminal aside.
+func block() {
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT)
+	select {
+	case <-time.After(time.Hour):
+	}
+}
+
+func announce(words ...any) error {
+	_, err := fmt.Println(words...)
+	return err
+}
+
+// start starts the helper called name in g and returns what it writes.
+func start(t *testing.T, g *Group, name string, env ...string) (*exec.Cmd, *bufio.Reader) {
+	t.Helper()
+	cmd := helperCommand(name, env...)
+	return cmd, startCommand(t, g, cmd)
+}
+
+// startCommand starts cmd in g as an engine would, and ends its standard input
+// once it is in the group in every hierarchy.
+func startCommand(t *testing.T, g *Group, cmd *exec.Cmd) *bufio.Reader {
+	t.Helper()
+	goOn, tell, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin = goOn
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fd, ok := g.FD(); ok {
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd}
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start %v: %v", cmd, err)
+	}
+	goOn.Close()
+	if err := g.Add(cmd.Process.Pid); err != nil {
+		t.Fatalf("Add(%d) = %v, want nil", cmd.Process.Pid, err)
+	}
+	tell.Close()
+	if err := out.(*os.File).SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return bufio.NewReader(out)
+}
+
+func helperCommand(name string, env ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), append(env, helperVar+"="+name, "GOMAXPROCS=2")...)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// awaitGo returns once the process has been put into its group.
+func awaitGo() { io.Copy(io.Discard, os.Stdin) }
+
+// line reads one line that a helper announces.
+func line(t *testing.T, r *bufio.Reader) string {
+	t.Helper()
+	text, err := r.ReadString('\n')
+	if err != nil {
+		t.Fatalf("read from helper: %v", err)
+	}
+	return strings.TrimSpace(text)
+}
+
+// variant is one way to use this machine.
+type variant struct {
+	name string
+	cfg  Config
+	need []host.Cap
+}
+
+// variants are those that the tests of groups run in: as it is, and as if there
+// were no cgroup2, so that the paths of version 1 are run on a hybrid host.
+var variants = [...]variant{
+	{"native", Config{}, []host.Cap{host.Root, host.CgroupWritable}},
+	{"v1", Config{V1Only: true}, []host.Cap{host.Root, host.CgroupWritable, host.CgroupV1}},
+}
+
+// each runs test once for each variant, with a Host of its own below a parent of
+// its own, so that no checkcell beside it counts.
+func each(t *testing.T, test func(t *testing.T, h *Host)) {
+	t.Helper()
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			host.Need(t, v.need...)
+			v.cfg.Parent = makeParent(t, "each")
+			test(t, open(t, v.cfg))
+		})
+	}
+}
+
+// makeParent makes a group of the test's own at the root of every hierarchy.
+func makeParent(t *testing.T, name string) (group string) {
+	t.Helper()
+	group = fmt.Sprintf("/checkcell-%s-%d", name, os.Getpid())
+	mounts, _, err := look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mounts {
+		makeParentIn(t, m, group)
+	}
+	return group
+}
+
+func makeParentIn(t *testing.T, m mount, group string) {
+	t.Helper()
+	dir, ok := m.locate(group)
+	if !ok {
+		t.Fatalf("locate(%s) in %+v failed", group, m)
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := removeSoon(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, b := range bounding { // a cgroup2 root that nobody has set up hands nothing down
+		if all, err := os.ReadFile(filepath.Join(m.point, "cgroup.controllers")); err != nil || !isWord(all, b.word) {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(m.point, "cgroup.subtree_control"), []byte("+"+b.word), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// removeSoon removes a group that its last process is just leaving.
+func removeSoon(path string) error {
+	var err error
+	for range 1000 {
+		if err = os.Remove(path); err == nil {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return err
+}
+
+// config is the Config that this process uses: a helper that of the Host it is
+// told to be like.
+func config() Config {
+	return Config{Parent: os.Getenv("PARENT"), V1Only: os.Getenv("V1ONLY") == "true"}
+}
+
+// sameAs is the Config of a second Host beside h, which is below a parent.
+func sameAs(h *Host) Config {
+	return Config{Parent: "/" + filepath.Base(h.all[0].parent.path()), V1Only: h.Mode() == ModeV1}
+}
+
+// like is the environment that gives a helper that Config.
+func like(h *Host) []string {
+	cfg := sameAs(h)
+	return []string{fmt.Sprintf("V1ONLY=%v", cfg.V1Only), "PARENT=" + cfg.Parent}
+}
+
+func open(t *testing.T, cfg Config) *Host {
+	t.Helper()
+	h, err := Open(cfg)
+	if err != nil {
+		t.Fatalf("Open(%+v) = %v, want nil", cfg, err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Errorf("Close() = %v, want nil", err)
+		}
+	})
+	return h
+}
+
+// create makes a group that is killed and removed with the test.
+func create(t *testing.T, h *Host, name string, res *specs.LinuxResources) *Group {
+	t.Helper()
+	g, err := h.Create(name, res)
+	if err != nil {
+		t.Fatalf("Create(%q) = %v, want nil", name, err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := g.Kill(ctx); err != nil && !g.removed.Load() {
+			t.Errorf("Kill() = %v, want nil", err)
+		}
+		if err := g.Remove(ctx); err != nil {
+			t.Errorf("Remove() = %v, want nil", err)
+		}
+	})
+	return g
+}
+
+// mustKill kills g and proves by other means that it is empty.
+func mustKill(t *testing.T, g *Group) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := g.Kill(ctx); err != nil {
+		t.Fatalf("Kill() = %v, want nil", err)
+	}
+	for _, n := range g.nodes {
+		left, err := members([]node{n})
+		if err != nil || len(left) > 0 {
+			t.Errorf("after Kill, members of %s = %v, %v, want none", n.dir.path(), left, err)
+		}
+	}
+}
+
+// reap waits for a helper that was killed.
+func reap(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("Wait() = %v, want a death by SIGKILL", err)
+	}
+}
+
+func limit(memory, pids int64) *specs.LinuxResources {
+	res := &specs.LinuxResources{}
+	if memory != 0 {
+		res.Memory = &specs.LinuxMemory{Limit: &memory}
+	}
+	if pids != 0 {
+		res.Pids = &specs.LinuxPids{Limit: &pids}
+	}
+	return res
+}
