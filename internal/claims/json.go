@@ -40,7 +40,7 @@ func parseJSON(in *input, yield func(item) bool) {
 		}
 	}
 	if _, err := dec.Token(); err != nil {
-		yield(item{line: lines.line(dec.InputOffset()), err: cutOff(err)})
+		yield(item{line: lines.fault(dec, err), err: cutOff(err)})
 		return
 	}
 	trailing(dec, lines, yield, "the array's end; remove it")
@@ -51,7 +51,7 @@ func element(dec *json.Decoder, lines *newlines) (it item, ok bool) {
 	var raw json.RawMessage
 	lines.makeRoom()
 	if err := dec.Decode(&raw); err != nil {
-		return item{line: lines.line(dec.InputOffset()), err: cutOff(err)}, false
+		return item{line: lines.fault(dec, err), err: cutOff(err)}, false
 	}
 	it = item{line: lines.line(dec.InputOffset() - int64(len(raw))), raw: raw}
 	if err := checkUTF8(raw, it.line); err != nil {
@@ -124,6 +124,19 @@ func (n *newlines) Read(p []byte) (int, error) {
 	n.read += int64(got)
 	n.left -= int64(got)
 	return got, err
+}
+
+// fault returns the line of what dec could not read: where the input ends, if
+// it was cut off, else the place that the error names.
+func (n *newlines) fault(dec *json.Decoder, err error) int {
+	var syntax *json.SyntaxError
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF:
+		return n.line(n.read)
+	case errors.As(err, &syntax):
+		return n.line(max(syntax.Offset, dec.InputOffset()))
+	}
+	return n.line(dec.InputOffset())
 }
 
 // line returns the line, from 1, of an offset that is not before the last one.
