@@ -1,0 +1,46 @@
+# A bare Debian or Ubuntu with Go and make is enough: .ci/deps installs the rest.
+
+VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+PACKAGES ?= ./...
+FUZZTIME ?= 10s
+
+# The version is given by hand, and git refuses to tell it to another user.
+export GOFLAGS += -buildvcs=false
+
+TESTRUN := go run ./internal/host/testrun
+
+.PHONY: build test race lint fuzz bench demo test-vm clean
+
+build:
+	@.ci/deps build
+	CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/checkcell ./cmd/checkcell
+
+test: ## every test; says what was skipped and what was left behind
+	@.ci/deps test
+	$(TESTRUN) go test -count=1 $(PACKAGES)
+
+race:
+	@.ci/deps race
+	$(TESTRUN) env CGO_ENABLED=1 go test -race -count=1 $(PACKAGES)
+
+lint:
+	@.ci/deps lint
+	@.ci/lint
+
+fuzz: ## each target for FUZZTIME
+	@.ci/deps test
+	.ci/fuzz $(FUZZTIME)
+
+bench:
+	@.ci/deps test
+	go test -run '^$$' -bench . -benchmem $(PACKAGES)
+
+demo: build ## grade the examples
+	@.ci/deps run
+	go run ./e2e/demo bin/checkcell examples
+
+test-vm: build ## the same on a cgroup v2 kernel, in an emulated machine
+	e2e/vm/run.sh
+
+clean:
+	rm -rf bin

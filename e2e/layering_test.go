@@ -1,0 +1,376 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const modulePath = "github.com/checkcell/checkcell"
+
+// never is an import that is refused whatever else is allowed, and the reason.
+// A path that ends in /... stands for itself and everything below it.
+type never struct{ path, reason string }
+
+// layer is what one package may import: of the module, and of others. The
+// standard library is open to all but for what not lists.
+type layer struct {
+	pkg     string
+	module  []string
+	others  []string
+	because string // why it may import no more
+	not     []never
+}
+
+const (
+	xsys        = "golang.org/x/sys/..."
+	runtimeSpec = "github.com/opencontainers/runtime-spec/..."
+)
+
+// layers is the table of design.md section 2, imports that run one way.
+func layers() []layer {
+	run := []string{"images", "images/store", "sandbox", "sandbox/cellspec", "sandbox/native", "sandbox/oci", "sandbox/docker", "cgroup"}
+	public := slices.Concat(run, []string{"grade"})
+	return []layer{
+		{pkg: "images", because: "a reference by digest is a value that every layer reads; the standard library is enough"},
+		{pkg: "cgroup", others: []string{xsys, runtimeSpec, "github.com/containerd/cgroups/v3/..."},
+			because: "a group is filled and killed without knowing what runs in it"},
+		{pkg: "sandbox", module: []string{"images"}, because: "the contract is what every backend and caller builds on, so it stands on nothing",
+			not: []never{
+				{"grade", "sandbox never sees a claim"},
+				{"cgroup", "the contract does not know how a backend holds its cells"},
+				{"sandbox/...", "backends import the contract, never the other way round"},
+			}},
+		{pkg: "sandbox/cellspec", module: []string{"sandbox", "images"}, others: []string{runtimeSpec},
+			because: "one description of a cell serves every backend, so it knows none",
+			not:     []never{{"cgroup", "the description says what is limited; a backend says how"}}},
+		{pkg: "sandbox/native", module: []string{"sandbox", "sandbox/cellspec", "cgroup", "images", "images/store"},
+			others:  []string{xsys, runtimeSpec, "golang.org/x/net/bpf", "github.com/elastic/go-seccomp-bpf/arch"},
+			because: "a backend runs what the one description says; names of system calls and the assembler of filters are libraries",
+			not: []never{
+				{"grade", "a backend never sees a claim"},
+				{"sandbox/docker", "backends do not know each other"},
+				{"sandbox/oci", "backends do not know each other"},
+			}},
+		{pkg: "sandbox/sandboxtest", module: []string{"sandbox", "sandbox/cellspec", "images"}, others: testLibraries(),
+			because: "the suite knows the contract and no backend, or it would test that one only"},
+		{pkg: "grade", module: []string{"sandbox"}, because: "grading is pure: the same values give the same verdict, whoever asks and when",
+			not: slices.Concat(pure(), []never{
+				{"sandbox/...", "grade never sees a backend"},
+				{"images/...", "a verdict does not depend on where the check ran"},
+				{"cgroup", "grade reads the counters of a result, never a group"},
+			})},
+		{pkg: "internal/claims", module: []string{"grade", "sandbox"}, others: []string{"go.yaml.in/yaml/v3"},
+			because: "reading claims runs nothing",
+			not:     []never{{"os/exec", "reading claims runs nothing"}, {"net/...", "claims are files"}}},
+		{pkg: "internal/intake", module: slices.Concat(public, []string{"internal/claims"}),
+			because: "the one path from claim to grade is the same for every caller",
+			not:     []never{{"internal/report", "values go forward only: what is graded is reported by the caller"}}},
+		{pkg: "internal/report", module: []string{"grade", "sandbox", "internal/claims", "internal/intake"},
+			others:  []string{"github.com/vbauerster/mpb/v8/...", "golang.org/x/term"},
+			because: "a report shows grades; it neither runs nor grades",
+			not:     []never{{"os/exec", "a report runs nothing"}}},
+		{pkg: "internal/recorded", module: []string{"grade", "sandbox"},
+			because: "recorded executions are read and graded without running anything",
+			not:     []never{{"os/exec", "nothing recorded is run again"}, {"net/...", "records are files"}}},
+		{pkg: "internal/host", because: "what the machine offers is found without the code under test"},
+		{pkg: "internal/host/testrun", module: []string{"internal/host"}, because: "it starts tests, and needs only to see their traces"},
+		{pkg: "cmd/checkcell", module: slices.Concat(public, []string{"internal/claims", "internal/intake", "internal/recorded", "internal/report"}),
+			others:  []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
+			because: "a command reads flags, calls the packages in order and picks the exit code",
+			not:     []never{{"os/exec", "only a backend starts processes"}, {"internal/host", "it serves tests only"}}},
+		{pkg: "e2e", because: "it runs the binary, as a user does"},
+		{pkg: "e2e/demo", because: "it runs the binary, as a user does"},
+	}
+}
+
+// pure lists what a pure package may not import. It holds for direct imports:
+// fmt reaches os, and sandbox, whose types grade needs, reaches context, so the
+// transitive closure says nothing. That grade's own files do not read the
+// clock is TestGradeReadsNoClock.
+func pure() []never {
+	return []never{
+		{"os/...", "a pure function reads no file and no environment, and starts nothing"},
+		{"syscall", "a pure function asks the kernel nothing"},
+		{"io/ioutil", "a pure function reads no file"},
+		{"net/...", "a pure function talks to nobody"},
+		{"math/rand/...", "a pure function repeats itself"},
+		{"crypto/rand", "a pure function repeats itself"},
+		{"context", "a pure function has nothing to wait for"},
+		{"log/...", "the libraries do not log"},
+		{"unsafe", "values in, verdict out"},
+	}
+}
+
+// testLibraries are open to every test file.
+func testLibraries() []string {
+	return []string{
+		"github.com/google/go-cmp/...", "pgregory.net/rapid", "go.uber.org/goleak",
+		"github.com/rogpeppe/go-internal/...",
+	}
+}
+
+// testPackages of the module are open to every test file, but not to those of
+// e2e's rule to run the binary: internal/host only looks at the machine.
+func testPackages() []string { return []string{"internal/host", "sandbox/sandboxtest"} }
+
+// covers reports whether pattern stands for the import path.
+func covers(pattern, path string) bool {
+	below, ok := strings.CutSuffix(pattern, "/...")
+	return pattern == path || ok && (path == below || strings.HasPrefix(path, below+"/"))
+}
+
+// refuse returns why the package of l may not import path, or "". A test file,
+// one of the external test package included, may also import the package it
+// tests and what is open to tests.
+func (l layer) refuse(path string, inTest bool) string {
+	inside, isModule := strings.CutPrefix(path, modulePath+"/")
+	standard := !isModule && !strings.Contains(strings.Split(path, "/")[0], ".")
+	local := path
+	if isModule {
+		local = inside
+	}
+	in := func(patterns []string) bool {
+		return slices.ContainsFunc(patterns, func(p string) bool { return covers(p, local) })
+	}
+	if inTest && (local == l.pkg || isModule && in(testPackages()) || !isModule && in(testLibraries())) {
+		return ""
+	}
+	if inTest && standard {
+		return ""
+	}
+	if isModule && in(l.module) || !isModule && in(l.others) {
+		return ""
+	}
+	for _, n := range l.not {
+		if covers(n.path, local) {
+			return n.reason
+		}
+	}
+	if standard {
+		return ""
+	}
+	return "its row allows no such import: " + l.because
+}
+
+// listed is what go list says of one package.
+type listed struct {
+	ImportPath                         string
+	Imports, TestImports, XTestImports []string
+	Error                              *struct{ Err string }
+}
+
+// listPackages asks the go command for every package of the module. A package
+// whose imports can't be resolved is listed all the same: its row still holds.
+func listPackages(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json", "./...")
+	cmd.Dir = ".."
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v: %s", err, stderr.String())
+	}
+	var all []listed
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatalf("decode the list of packages: %v", err)
+		}
+		all = append(all, p)
+	}
+}
+
+// faults checks packages against rows.
+func faults(rows []layer, packages []listed) []string {
+	var found []string
+	for _, p := range packages {
+		name := strings.TrimPrefix(p.ImportPath, modulePath+"/")
+		if p.Error != nil {
+			found = append(found, fmt.Sprintf("%s: %s", name, p.Error.Err))
+			continue
+		}
+		i := slices.IndexFunc(rows, func(l layer) bool { return l.pkg == name })
+		if i < 0 {
+			found = append(found, fmt.Sprintf("%s has no row: say in layers what it may import, and why no more", name))
+			continue
+		}
+		for _, path := range p.Imports {
+			if why := rows[i].refuse(path, false); why != "" {
+				found = append(found, fmt.Sprintf("%s imports %s: %s", name, path, why))
+			}
+		}
+		for _, path := range slices.Concat(p.TestImports, p.XTestImports) {
+			if why := rows[i].refuse(path, true); why != "" {
+				found = append(found, fmt.Sprintf("a test of %s imports %s: %s", name, path, why))
+			}
+		}
+	}
+	return found
+}
+
+func TestLayering(t *testing.T) {
+	packages := listPackages(t)
+	if len(packages) == 0 {
+		t.Fatal("go list ./... lists no package")
+	}
+	for _, fault := range faults(layers(), packages) {
+		t.Error(fault)
+	}
+}
+
+// The rows say what they mean: each has a reason, none twice, and nothing that
+// a row allows is also refused by it.
+func TestLayersAreConsistent(t *testing.T) {
+	seen := map[string]bool{}
+	for _, l := range layers() {
+		if seen[l.pkg] {
+			t.Errorf("layers has two rows for %s", l.pkg)
+		}
+		seen[l.pkg] = true
+		if l.because == "" {
+			t.Errorf("row %s has no reason", l.pkg)
+		}
+		for _, n := range l.not {
+			if n.reason == "" {
+				t.Errorf("row %s refuses %s without a reason", l.pkg, n.path)
+			}
+			if slices.Contains(l.module, n.path) || slices.Contains(l.others, n.path) {
+				t.Errorf("row %s both allows and refuses %s", l.pkg, n.path)
+			}
+		}
+	}
+	for _, l := range layers() {
+		for _, to := range l.module {
+			for _, back := range layers() {
+				if back.pkg == to && slices.Contains(back.module, l.pkg) {
+					t.Errorf("rows %s and %s allow each other", l.pkg, to)
+				}
+			}
+		}
+	}
+}
+
+func TestFaults(t *testing.T) {
+	m := modulePath + "/"
+	tests := []struct {
+		name string
+		have listed
+		want string // a part of the only fault, or ""
+	}{
+		{"standard library", listed{ImportPath: m + "sandbox", Imports: []string{"os", "os/exec", "context"}}, ""},
+		{"allowed in the module", listed{ImportPath: m + "grade", Imports: []string{"strings", m + "sandbox"}}, ""},
+		{"allowed of others", listed{ImportPath: m + "sandbox/native", Imports: []string{"golang.org/x/sys/unix"}}, ""},
+		{"no row", listed{ImportPath: m + "sandbox/fresh"}, "sandbox/fresh has no row"},
+		{"broken", listed{ImportPath: m + "grade", Error: &struct{ Err string }{"expected package"}}, "grade: expected package"},
+		{"backwards", listed{ImportPath: m + "sandbox", Imports: []string{m + "sandbox/native"}}, "never the other way round"},
+		{"a claim in the contract", listed{ImportPath: m + "sandbox", Imports: []string{m + "grade"}}, "sandbox never sees a claim"},
+		{"a backend in grade", listed{ImportPath: m + "grade", Imports: []string{m + "sandbox/native"}}, "grade never sees a backend"},
+		{"third party in the contract", listed{ImportPath: m + "sandbox", Imports: []string{"golang.org/x/sys/unix"}}, "stands on nothing"},
+		{"a prefix is no parent", listed{ImportPath: m + "cgroup", Imports: []string{"golang.org/x/sysfoo"}}, "its row allows no such import"},
+		{"os in grade", listed{ImportPath: m + "grade", Imports: []string{"os"}}, "reads no file"},
+		{"os/exec in grade", listed{ImportPath: m + "grade", Imports: []string{"os/exec"}}, "starts nothing"},
+		{"net in grade", listed{ImportPath: m + "grade", Imports: []string{"net"}}, "talks to nobody"},
+		{"math/rand/v2 in grade", listed{ImportPath: m + "grade", Imports: []string{"math/rand/v2"}}, "repeats itself"},
+		{"context in grade", listed{ImportPath: m + "grade", Imports: []string{"context"}}, "nothing to wait for"},
+		{"os in a test of grade", listed{ImportPath: m + "grade", TestImports: []string{"os", "testing"}}, ""},
+		{"test library in a test", listed{ImportPath: m + "grade", XTestImports: []string{"pgregory.net/rapid", m + "grade", m + "internal/host"}}, ""},
+		{"test library in code", listed{ImportPath: m + "grade", Imports: []string{"pgregory.net/rapid"}}, "its row allows no such import"},
+		{"host in code", listed{ImportPath: m + "cmd/checkcell", Imports: []string{m + "internal/host"}}, "it serves tests only"},
+		{"own package in code", listed{ImportPath: m + "grade", Imports: []string{m + "grade"}}, "its row allows no such import"},
+		{"a backend in a test of grade", listed{ImportPath: m + "grade", TestImports: []string{m + "sandbox/native"}}, "a test of grade imports"},
+		{"the module in e2e", listed{ImportPath: m + "e2e", XTestImports: []string{m + "grade"}}, "it runs the binary"},
+	}
+	for _, tt := range tests {
+		got := faults(layers(), []listed{tt.have})
+		if tt.want == "" && len(got) > 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
+			t.Errorf("%s: faults(%+v) = %q, want %q", tt.name, tt.have, got, tt.want)
+		}
+	}
+}
+
+// clockReads finds uses of package time that read the clock or wait for it.
+func clockReads(fset *token.FileSet, file *ast.File) []string {
+	names := map[string]bool{}
+	for _, spec := range file.Imports {
+		if path, err := strconv.Unquote(spec.Path.Value); err != nil || path != "time" {
+			continue
+		}
+		name := "time"
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		names[name] = true
+	}
+	reads := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
+	var found []string
+	if names["."] {
+		found = append(found, fmt.Sprintf("%s: time is imported as .", fset.Position(file.Pos())))
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok && slices.Contains(reads, sel.Sel.Name) {
+			if id, ok := sel.X.(*ast.Ident); ok && names[id.Name] {
+				found = append(found, fmt.Sprintf("%s: time.%s", fset.Position(sel.Pos()), sel.Sel.Name))
+			}
+		}
+		return true
+	})
+	return found
+}
+
+func TestGradeReadsNoClock(t *testing.T) {
+	files, err := filepath.Glob("../grade/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("Glob(../grade/*.go) = %v, %v, want files", files, err)
+	}
+	fset := token.NewFileSet()
+	for _, path := range files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(fset, path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, read := range clockReads(fset, file) {
+			t.Errorf("%s, but a verdict does not depend on when it is asked for", read)
+		}
+	}
+}
+
+func TestClockReads(t *testing.T) {
+	tests := []struct {
+		src  string
+		want int
+	}{
+		{`package p; import "time"; var d = time.Second`, 0},
+		{`package p; import "time"; var n = time.Now()`, 1},
+		{`package p; import "time"; var f = time.Now; var g = time.After`, 2},
+		{`package p; import clock "time"; var n = clock.Now()`, 1},
+		{`package p; import . "time"; var n = Now()`, 1},
+		{`package p; import time "other"; var n = time.Now()`, 0},
+	}
+	for _, tt := range tests {
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, "x.go", tt.src, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := clockReads(fset, file); len(got) != tt.want {
+			t.Errorf("clockReads(%s) = %q, want %d", tt.src, got, tt.want)
+		}
+	}
+}
