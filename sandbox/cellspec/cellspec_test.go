@@ -56,7 +56,9 @@ func TestGolden(t *testing.T) {
 	command.Limits.CPUTime, command.Limits.CPUs = sandbox.Unlimited[time.Duration](), sandbox.Unlimited[float64]()
 	command.Limits.Memory, command.Limits.Processes = sandbox.Unlimited[sandbox.Bytes](), sandbox.Unlimited[int64]()
 	for name, spec := range map[string]sandbox.Spec{"check.json": typical(), "command.json": command} {
-		got, err := json.MarshalIndent(build(t, spec), "", "  ")
+		s := build(t, spec)
+		s.Linux.Seccomp = nil // it is long, and another on every architecture
+		got, err := json.MarshalIndent(s, "", "  ")
 		if err != nil {
 			t.Fatal(err)
 		}

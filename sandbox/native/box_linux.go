@@ -28,6 +28,7 @@ type box struct {
 	reports chan struct{}
 	streams [2]streamPair // our ends, by step
 	receipt sandbox.Receipt
+	limits  sandbox.Limits
 	missing []sandbox.Control // needed, not to be had here, and allowed to be missing
 	digest  string
 	lists   []string // evidence that can't be had
@@ -62,6 +63,7 @@ func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, e
 	}
 	try := func(overlay bool) (*box, error) {
 		x := newBox(b, oci)
+		x.limits = spec.Limits
 		x.missing, x.digest = missing, digest
 		x.req.Overlay = overlay
 		return x, x.make(ctx, spec)

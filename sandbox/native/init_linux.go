@@ -121,7 +121,10 @@ func runInit(arenaBytes uintptr) {
 				exit(0)
 			}
 			if i := a.order[0] - orderStep; int(i) < len(a.steps) {
-				first = startStep(a, &a.steps[i])
+				child := false
+				if first, child = startStep(a, &a.steps[i]); child {
+					execStep(a, &a.steps[i])
+				}
 			}
 		}
 		if a.polls[1].Revents != 0 {
@@ -171,18 +174,19 @@ func runCalls(a *initArgs) (failed uintptr, errno syscall.Errno, ok bool) {
 
 // startStep forks the step's first process and reports that its program is
 // being executed, or why not. It returns the process id, 0 if there is none.
+// In the forked process it returns at once, with child true.
 //
 //go:nosplit
 //go:norace
-func startStep(a *initArgs, s *stepArgs) uintptr {
+func startStep(a *initArgs, s *stepArgs) (pid uintptr, child bool) {
 	_, _, errno := syscall.RawSyscall6(unix.SYS_PIPE2, uintptr(unsafe.Pointer(&a.pipe)), unix.O_CLOEXEC, 0, 0, 0, 0)
 	if errno != 0 {
 		report(a, recordExecFailed, stageFork, uint32(errno))
-		return 0
+		return 0, false
 	}
-	pid, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
+	pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
 	if errno == 0 && pid == 0 {
-		execStep(a, s)
+		return 0, true
 	}
 	syscall.RawSyscall6(unix.SYS_CLOSE, uintptr(a.pipe[1]), 0, 0, 0, 0, 0)
 	syscall.RawSyscall6(unix.SYS_CLOSE, s.stdout, 0, 0, 0, 0, 0)
@@ -190,17 +194,17 @@ func startStep(a *initArgs, s *stepArgs) uintptr {
 	if errno != 0 {
 		report(a, recordExecFailed, stageFork, uint32(errno))
 		syscall.RawSyscall6(unix.SYS_CLOSE, uintptr(a.pipe[0]), 0, 0, 0, 0, 0)
-		return 0
+		return 0, false
 	}
 	n, _, _ := syscall.RawSyscall6(unix.SYS_READ, uintptr(a.pipe[0]), uintptr(unsafe.Pointer(&a.errno)), unsafe.Sizeof(a.errno), 0, 0, 0)
 	syscall.RawSyscall6(unix.SYS_CLOSE, uintptr(a.pipe[0]), 0, 0, 0, 0, 0)
 	if n != 0 {
 		syscall.RawSyscall6(unix.SYS_WAIT4, pid, uintptr(unsafe.Pointer(&a.wstatus)), 0, 0, 0, 0)
 		report(a, recordExecFailed, stageExec, a.errno)
-		return 0
+		return 0, false
 	}
 	report(a, recordStarted, 0, 0)
-	return pid
+	return pid, false
 }
 
 // execStep is the forked process: a session of its own, the init's /dev/null

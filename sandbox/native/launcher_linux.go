@@ -141,7 +141,7 @@ func forkCloner(c *cloner) (pid uintptr, errno syscall.Errno) {
 	}
 	pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
 	if errno == 0 && pid == 0 {
-		runCloner(c)
+		runInit(runCloner(c)) // here is a clone
 	}
 	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
 		uintptr(unsafe.Pointer(&c.old)), 0, maskBytes, 0, 0)
@@ -150,11 +150,13 @@ func forkCloner(c *cloner) (pid uintptr, errno syscall.Errno) {
 
 // runCloner is the cloner: it answers requests until the socket ends.
 // Children are reaped by the kernel, since SIGCHLD is ignored (sigaction(2),
-// SA_NOCLDWAIT); the Backend sees their end by the pidfd.
+// SA_NOCLDWAIT); the Backend sees their end by the pidfd. It returns in the
+// clones, so that they have its stack to themselves, with the size of their
+// arena.
 //
 //go:nosplit
 //go:norace
-func runCloner(c *cloner) {
+func runCloner(c *cloner) (arenaBytes uintptr) {
 	for i := range c.heap {
 		syscall.RawSyscall6(unix.SYS_MADVISE, c.heap[i].start, c.heap[i].bytes, unix.MADV_DONTNEED, 0, 0, 0)
 	}
@@ -179,7 +181,7 @@ func runCloner(c *cloner) {
 			prepare(c)
 			pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&c.args)), unsafe.Sizeof(c.args), 0, 0, 0, 0)
 			if errno == 0 && pid == 0 {
-				runInit(uintptr(c.req.arenaBytes))
+				return uintptr(c.req.arenaBytes)
 			}
 			c.reply = cloneReply{pid: int32(pid), errno: uint32(errno)}
 		}

@@ -32,6 +32,9 @@ func (x *box) inForce() (sandbox.Receipt, error) {
 			r.Controls[sandbox.ControlNoFile] = fmt.Sprintf("RLIMIT_NOFILE=%d", l.Hard)
 		}
 	}
+	if budget, limited := x.limits.CPUTime.Value(); limited && x.group != nil {
+		r.Controls[sandbox.ControlCPUTime] = fmt.Sprintf("%v, watched from outside", budget)
+	}
 	if x.group != nil {
 		r.Cgroup = x.backend.cgroups.Mode().String()
 		kill, _ := x.backend.support(cgroup.Kill)

@@ -57,6 +57,10 @@ func (t *tail) String() string {
 // startLauncher executes this program as a launcher, in a session of its own
 // so that a terminal's interrupt reaches only us, with an empty environment.
 func startLauncher() (*link, error) {
+	if os.Args[0] == launcherName {
+		// A main that does not call RunLauncher would start itself for ever.
+		return nil, errors.New("start launcher: this process was started as one; call native.RunLauncher first in main")
+	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("start launcher: %w", err)
@@ -94,7 +98,7 @@ func (l *link) clone(req cloneRequest, fds []int) (pid int, pidfd *os.File, err 
 	}
 	reply, rights, err := l.exchange(req, fds)
 	if err != nil {
-		l.dead = fmt.Errorf("the launcher gave no answer: %w %s; does main call native.RunLauncher first?", err, l.stderr)
+		l.dead = fmt.Errorf("the launcher gave no answer: %w %s; is native.RunLauncher called first in main?", err, l.stderr)
 		return 0, nil, l.dead
 	}
 	if len(rights) == 1 {
