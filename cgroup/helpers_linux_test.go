@@ -183,13 +183,18 @@ func sweeper() error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	swept, err := h.Sweep(ctx)
-	if err := errors.Join(err, h.Close()); err != nil {
+	patience, err := time.ParseDuration(os.Getenv("PATIENCE"))
+	if err != nil {
 		return err
 	}
-	return announce("swept", swept.Runs, swept.Processes)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	swept, sweepErr := h.Sweep(ctx)
+	if err := h.Close(); err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, sweepErr)
+	return announce("swept", swept.Runs, swept.Processes, errors.Is(sweepErr, errInvisible))
 }
 
 // settler opens a Host where it was put, runs something in a group of it, closes
@@ -211,10 +216,11 @@ func settler() error {
 	if err := announce("open", own, h.all[0].parent.path()); err != nil {
 		return err
 	}
-	if err := runOnce(h); err != nil {
+	second, err := Open(config()) // from where the first one moved us
+	if err != nil {
 		return err
 	}
-	if err := h.Close(); err != nil {
+	if err := errors.Join(runOnce(h), runOnce(second), second.Close(), h.Close()); err != nil {
 		return err
 	}
 	if own, err = position(); err != nil {

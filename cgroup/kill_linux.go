@@ -83,8 +83,9 @@ func (k *killer) close() error {
 }
 
 // look asks whether anybody is left: whether the cgroup2 group is populated, and
-// if it is not or there is none, whether anybody is in the others. In cgroup2 populated counts live
-// processes of sub-groups too (cgroup-v2.rst, "[Un]populated Notification").
+// if it is not or there is none, whether anybody is in the others. Populated
+// counts live processes, of sub-groups too (cgroup-v2.rst, "[Un]populated
+// Notification").
 func (k *killer) look() (populated, others bool, err error) {
 	nodes := k.nodes
 	if k.events != nil {
@@ -112,8 +113,15 @@ func (k *killer) look() (populated, others bool, err error) {
 // being born, but for one whose first thread has ended: the signal goes to that
 // thread (cgroup_kill in kernel/cgroup/cgroup.c). So what outlives it for long is
 // also signaled process by process, and what was moved in later is killed again.
+//
+// Without cgroup.kill every member is signaled, and again, until none is born any
+// more. Only a group that holds out is frozen for it: version 1 takes
+// milliseconds to freeze.
 func (k *killer) strike(populated bool) error {
 	if !populated || !k.atOnce {
+		if k.wait.last < patience && hasPidfd() {
+			return signalAll(k.nodes)
+		}
 		return k.frozen(func() error { return signalAll(k.nodes) })
 	}
 	if k.blows == 0 || k.blows == 1 && k.wait.last > patience || k.wait.long() {
@@ -128,17 +136,18 @@ func (k *killer) strike(populated bool) error {
 	return nil
 }
 
-// patience is how long the waits for cgroup.kill to take effect grow before it
-// is tried again; a large group takes tens of milliseconds to die.
+// patience is how long the waits grow before more is done than to wait, or to
+// signal again; a large group takes tens of milliseconds to die.
 const patience = time.Millisecond
 
-// freezeTime bounds the wait for a group to freeze. One that can't be frozen in
-// it, because a member is in an uninterruptible sleep, is killed as it is.
+// freezeTime bounds the wait for a group to freeze: a member in an uninterruptible
+// sleep can hold that up for ever.
 const freezeTime = 20 * time.Millisecond
 
 // frozen calls do while the group is frozen, where it can be, so that no member
-// forks or gives up its process id in between. The group is thawed in any case:
-// version 1 lets frozen processes die only then.
+// forks or gives up its process id in between. One that can't be frozen is killed
+// as it is. The group is thawed in any case: version 1 lets frozen processes die
+// only then.
 func (k *killer) frozen(do func() error) error {
 	n, file, on, off := k.freezer()
 	if file == "" {
@@ -148,10 +157,7 @@ func (k *killer) frozen(do func() error) error {
 	if err == nil {
 		err = k.awaitFrozen(n)
 	}
-	if err == nil {
-		err = do()
-	}
-	return errors.Join(err, n.dir.write(file, off))
+	return errors.Join(err, do(), n.dir.write(file, off))
 }
 
 // freezer returns the node that freezes, its file, and what to write to it; an

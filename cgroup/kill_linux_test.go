@@ -285,6 +285,21 @@ func TestKillDoesNotGuess(t *testing.T) {
 		if err := g.Kill(t.Context()); err == nil {
 			t.Error("Kill() of a group that can't be read = nil, want an error")
 		}
+
+		g = create(t, h, "run", nil)
+		k := killer{tree: &g.tree}
+		if err := k.open(); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.remove(t.Context()); err != nil { // while the proof is open
+			t.Fatal(err)
+		}
+		if populated, others, err := k.look(); err == nil {
+			t.Errorf("look() at a removed group = %v, %v, nil, want an error", populated, others)
+		}
+		if err := errors.Join(k.close(), g.Remove(t.Context())); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

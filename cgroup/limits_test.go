@@ -67,6 +67,7 @@ func TestLimitsOfRefuses(t *testing.T) {
 		{memory(specs.LinuxMemory{Limit: ptr(int64(1 << 20)), Swap: ptr(int64(-1))}), "swap"},
 		{memory(specs.LinuxMemory{DisableOOMKiller: ptr(true)}), "OOM"},
 		{memory(specs.LinuxMemory{Reservation: ptr(int64(1))}), "of memory"},
+		//lint:ignore SA1019 the deprecated field is refused too
 		{memory(specs.LinuxMemory{Kernel: ptr(int64(1))}), "of memory"},
 		{memory(specs.LinuxMemory{KernelTCP: ptr(int64(1))}), "of memory"},
 		{memory(specs.LinuxMemory{Swappiness: ptr(uint64(1))}), "of memory"},

@@ -86,9 +86,7 @@ func helper(name string) int {
 // block sleeps until a signal ends the process, those of a terminal aside.
 func block() {
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT)
-	select {
-	case <-time.After(time.Hour):
-	}
+	time.Sleep(time.Hour)
 }
 
 func announce(words ...any) error {

@@ -119,7 +119,7 @@ type Config struct {
 // Validate names every bad field.
 func (c Config) Validate() error {
 	if p := c.Parent; p != "" && (!strings.HasPrefix(p, "/") || hasDots(p)) {
-		return fmt.Errorf("cgroup parent %q: not an absolute path without . and ..", p)
+		return fmt.Errorf("cgroup parent %q: an absolute path without dots as elements is needed", p)
 	}
 	for _, one := range c.AllowMissing {
 		if one == 0 || int(one) >= len(controllerWords) {

@@ -91,7 +91,7 @@ func signalAll(nodes []node) error {
 	}()
 	for _, pid := range pids[:min(len(pids), signalBatch)] {
 		fd, err := unix.PidfdOpen(pid, 0)
-		if err == unix.ENOSYS { // before Linux 5.3
+		if noPidfd(err) {
 			return signalByNumber(pids)
 		}
 		if err != nil && err != unix.ESRCH {
@@ -116,6 +116,19 @@ func signalAll(nodes []node) error {
 	}
 	return errors.Join(errs...)
 }
+
+// hasPidfd reports whether signalAll can pin processes.
+func hasPidfd() bool {
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return !noPidfd(err)
+}
+
+// noPidfd reports whether err is that of pidfd_open before Linux 5.3, or under a
+// seccomp filter that doesn't know it.
+func noPidfd(err error) bool { return err == unix.ENOSYS || err == unix.EPERM }
 
 // signalByNumber is signalAll for kernels without pidfd_open. Where there is a
 // freezer the group is frozen meanwhile, so that no id changes hands.

@@ -120,11 +120,9 @@ func TestSweepFromAfar(t *testing.T) {
 	dying, dead, orphan := startOwner(t, h)
 	living, alive, sleeping := startOwner(t, h)
 	crash(t, dying)
-	for _, want := range []string{"swept 1 0\n", "swept 0 0\n"} {
-		cmd := helperCommand("sweeper", like(h)...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
-		if got, err := cmd.Output(); string(got) != want || err != nil {
-			t.Errorf("sweeper in another PID namespace said %q, %v, want %q", got, err, want)
+	for _, want := range []string{"swept 1 0 false\n", "swept 0 0 false\n"} {
+		if got := sweepFromAfar(t, h, 20*time.Second); got != want {
+			t.Errorf("sweeper in another PID namespace said %q, want %q", got, want)
 		}
 	}
 	reapOrphan(t, orphan)
@@ -134,6 +132,36 @@ func TestSweepFromAfar(t *testing.T) {
 	crash(t, living)
 	sweep(t, h)
 	reapOrphan(t, sleeping)
+}
+
+func sweepFromAfar(t *testing.T, h *Host, patience time.Duration) string {
+	t.Helper()
+	cmd := helperCommand("sweeper", append(like(h), "PATIENCE="+patience.String())...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+	got, err := cmd.Output()
+	if err != nil {
+		t.Errorf("sweeper: %v, said %q", err, got)
+	}
+	return string(got)
+}
+
+// TestSweepUnseen has only version 1, where who isn't seen can't be killed: that
+// is an error, and the group isn't taken for empty.
+func TestSweepUnseen(t *testing.T) {
+	host.Need(t, host.Root, host.CgroupWritable, host.CgroupV1)
+	h := open(t, Config{V1Only: true, Parent: makeParent(t, "unseen")})
+	dying, dead, orphan := startOwner(t, h)
+	crash(t, dying)
+	if got, want := sweepFromAfar(t, h, 200*time.Millisecond), "swept 0 0 true\n"; got != want {
+		t.Errorf("sweeper in another PID namespace said %q, want %q", got, want)
+	}
+	if p, ok, err := readProcess(orphan); !hasOwner(t, h, dead) || !ok || p.dead() || err != nil {
+		t.Errorf("run that couldn't be swept: %v, %v, want it alive", p, err)
+	}
+	if got, want := sweep(t, h), (Swept{Runs: 1, Processes: 1}); got != want {
+		t.Errorf("Sweep() = %+v, want %+v", got, want)
+	}
+	reapOrphan(t, orphan)
 }
 
 // TestSweepOrphan has directories in one hierarchy, whose primary ones are gone;

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/checkcell/checkcell/internal/report"
@@ -39,6 +41,10 @@ Exit code: 0 all controls are in force, 4 at least one is missing.`,
 			}
 			if err != nil {
 				return exit(exitUsage, err)
+			}
+			if pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern"); err == nil && pattern[0] == '|' {
+				fmt.Fprintf(s.err, "checkcell: warning: this host pipes core dumps to a program (%s): it runs outside of cells when a check crashes\n",
+					report.Escape(strings.TrimSpace(string(pattern))))
 			}
 			for _, c := range caps {
 				if c.State != sandbox.CapabilityInForce {

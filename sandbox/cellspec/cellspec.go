@@ -278,10 +278,20 @@ func resources(l sandbox.Limits) *specs.LinuxResources {
 	return r
 }
 
+// Disk returns how much all writable places of a cell together hold: the disk
+// limit, but at most half of the memory limit, since what is in a tmpfs is
+// memory too, and a full disk should be ENOSPC and not an OOM kill.
+func Disk(l sandbox.Limits) sandbox.Bytes {
+	if memory, limited := l.Memory.Value(); limited {
+		return min(l.Disk, memory/2)
+	}
+	return l.Disk
+}
+
 // scratchOptions returns the size and nr_inodes of the writable tmpfs.
 func scratchOptions(l sandbox.Limits, mode string) []string {
 	return []string{"nosuid", "nodev", "mode=" + mode,
-		fmt.Sprintf("size=%d", l.Disk), fmt.Sprintf("nr_inodes=%d", l.Inodes)}
+		fmt.Sprintf("size=%d", Disk(l)), fmt.Sprintf("nr_inodes=%d", l.Inodes)}
 }
 
 func ownMounts(spec sandbox.Spec) []specs.Mount {

@@ -101,6 +101,26 @@ func TestBuildRefuses(t *testing.T) {
 }
 
 // The same cell has the same digest, and another one another.
+// What is on the disk is memory: it may take half of it at most.
+func TestDisk(t *testing.T) {
+	tests := []struct {
+		disk   sandbox.Bytes
+		memory sandbox.Limit[sandbox.Bytes]
+		want   sandbox.Bytes
+	}{
+		{256 * sandbox.MiB, sandbox.At(512 * sandbox.MiB), 256 * sandbox.MiB},
+		{256 * sandbox.MiB, sandbox.At(64 * sandbox.MiB), 32 * sandbox.MiB},
+		{sandbox.MiB, sandbox.At(64 * sandbox.MiB), sandbox.MiB},
+		{sandbox.GiB, sandbox.Unlimited[sandbox.Bytes](), sandbox.GiB},
+	}
+	for _, tt := range tests {
+		l := sandbox.Limits{Disk: tt.disk, Memory: tt.memory}
+		if got := Disk(l); got != tt.want {
+			t.Errorf("Disk(disk %v, memory %v) = %v, want %v", tt.disk, tt.memory, got, tt.want)
+		}
+	}
+}
+
 func TestDigest(t *testing.T) {
 	same := map[string]func(*sandbox.Spec){
 		"nothing":                     func(*sandbox.Spec) {},
@@ -148,7 +168,7 @@ func TestDigest(t *testing.T) {
 		"pids none":        l(func(l *sandbox.Limits) { l.Processes = sandbox.Unlimited[int64]() }),
 		"stdout-cap":       l(func(l *sandbox.Limits) { l.Stdout++ }),
 		"stderr-cap":       l(func(l *sandbox.Limits) { l.Stderr++ }),
-		"disk":             l(func(l *sandbox.Limits) { l.Disk++ }),
+		"disk":             l(func(l *sandbox.Limits) { l.Disk-- }),
 		"inodes":           l(func(l *sandbox.Limits) { l.Inodes++ }),
 		"nofile":           l(func(l *sandbox.Limits) { l.OpenFiles++ }),
 	}

@@ -103,6 +103,12 @@ func (x *box) make(ctx context.Context, spec sandbox.Spec) error {
 	if err == nil {
 		return nil
 	}
+	if x.group != nil {
+		if n, oomErr := x.group.OOMKills(); oomErr == nil && n > 0 {
+			memory, _ := x.limits.Memory.Value()
+			err = fmt.Errorf("the memory limit of %v is too small for the cell itself: %w", memory, err)
+		}
+	}
 	undo, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), sandbox.DefaultTeardownBudget, errors.New("undoing took too long"))
 	defer cancel()
 	if undoErr := x.undo(undo); undoErr != nil {

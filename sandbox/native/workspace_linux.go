@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/checkcell/checkcell/sandbox"
+	"github.com/checkcell/checkcell/sandbox/cellspec"
 )
 
 // layOut says what is laid out in the working directory, and returns a memory
@@ -125,8 +126,8 @@ func (s *survey) copy(l sandbox.Limits) ([][]byte, error) {
 	for _, e := range s.entries {
 		size += sandbox.Bytes(e.Size)
 	}
-	if size > l.Disk {
-		return nil, fmt.Errorf("%s holds %d bytes and has to be copied, more than the cell's disk of %v; raise --disk", s.dir, int64(size), l.Disk)
+	if disk := cellspec.Disk(l); size > disk {
+		return nil, fmt.Errorf("%s holds %d bytes and has to be copied, more than the cell's disk of %v; raise --disk (and --memory to twice that)", s.dir, int64(size), disk)
 	}
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
