@@ -39,8 +39,10 @@ demo: build ## grade the examples
 	@.ci/deps run
 	go run ./e2e/demo bin/checkcell examples
 
-test-vm: build ## the same on a cgroup v2 kernel, in an emulated machine
-	e2e/vm/run.sh
+test-vm: ## groups and cells on a cgroup v2 kernel, in an emulated machine
+	@.ci/deps vm
+	CGO_ENABLED=0 go test -c -o bin/vm/ ./cgroup ./sandbox/native
+	e2e/vm/run.sh bin/vm/*.test
 
 clean:
 	rm -rf bin

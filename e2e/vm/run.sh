@@ -52,18 +52,26 @@ kernel() {
 # with_libraries copies a program and the libraries that it is linked to.
 with_libraries() {
 	local file
-	for file in "$(command -v "$1")" $(ldd "$(command -v "$1")" 2>/dev/null | grep -o '/[^ ]*'); do
+	local path
+	path=$(type -P "$1") || return 0
+	for file in $(ldd "$path" 2>/dev/null | grep -o '/[^ ]*'); do
+		[ -e "$root$file" ] && continue
 		mkdir -p "$root$(dirname "$file")"
 		cp -L "$file" "$root$file"
 	done
 	mkdir -p "$root/bin"
-	[ -e "$root/bin/$1" ] || cp -L "$(command -v "$1")" "$root/bin/$1"
+	[ -e "$root/bin/$1" ] || cp -L "$path" "$root/bin/$1"
 }
 
 root=$work/root
 mkdir -p "$root"/{proc,sys,dev,tmp,etc,tests}
 with_libraries busybox
-with_libraries bash
+for program in bash ldd setsid grep sed awk ps $(dpkg -L coreutils | sed -n 's,.*/bin/,,p'); do
+	with_libraries "$program"
+done
+# The locale of a cell: without it bash complains on every start.
+mkdir -p "$root/usr/lib/locale"
+cp -r /usr/lib/locale/C.utf8 "$root/usr/lib/locale/"
 install -m 755 "$here/init" "$root/init"
 echo 'root:x:0:0:root:/:/bin/sh' >"$root/etc/passwd"
 number=0
