@@ -196,8 +196,8 @@ func (g *Group) Add(pid int) error {
 }
 
 // Members returns the ids of the live processes in the group and in groups that
-// they made below it, in ascending order. A member that our PID namespace
-// doesn't show is an error.
+// they made below it, in ascending order. On cgroup2 a member that our PID
+// namespace doesn't hold is an error; version 1 doesn't list it.
 func (g *Group) Members() ([]int, error) {
 	pids, err := members(g.nodes[:1])
 	if err != nil {
@@ -211,6 +211,9 @@ func (g *Group) Members() ([]int, error) {
 // hierarchy. It kills at least once however short ctx is; when ctx ends first
 // the error is a *RemainingError. It may be called again. The group itself stays;
 // see Remove.
+//
+// On version 1 alone the proof is that the kernel lists nobody, and it lists only
+// who our PID namespace or one below it holds; whoever was started from here does.
 func (g *Group) Kill(ctx context.Context) error { return g.kill(ctx) }
 
 // Remove removes the group from every hierarchy, with the groups that members

@@ -103,9 +103,6 @@ func (k *killer) look() (populated, others bool, err error) {
 		nodes = nodes[1:]
 	}
 	pids, err := members(nodes)
-	if errors.Is(err, errInvisible) {
-		return false, true, nil
-	}
 	return false, len(pids) > 0, err
 }
 

@@ -100,12 +100,25 @@ func TestKillHeadless(t *testing.T) {
 	})
 }
 
-// bomb forks without end; what can't be forked is tried again.
-const bomb = `read -r _; bomb() { while :; do sleep 1000 & bomb & done; }; bomb 2>/dev/null`
+// bomb forks without end; what can't be forked is tried again. It goes off only in
+// a group that holds it: the one called bomb.
+const bomb = `read -r _
+while read -r line; do
+	case $line in
+	*:pids:*) where=$line ;;
+	0::*) : "${where:=$line}" ;;
+	esac
+done </proc/self/cgroup
+[[ $where == */bomb ]] || exit 3
+bomb() { while :; do sleep 1000 & bomb & done; }
+bomb 2>/dev/null`
 
 func startBomb(t *testing.T, h *Host) (*Group, *exec.Cmd) {
 	t.Helper()
 	g := create(t, h, "bomb", limit(256<<20, 100))
+	if got := readFile(t, g, PIDs, "pids.max"); got != "100" {
+		t.Fatalf("pids.max = %s, want 100 before anything is started", got)
+	}
 	cmd := exec.Command("bash", "--norc", "--noprofile", "-c", bomb)
 	startCommand(t, g, cmd)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -131,6 +144,35 @@ func TestKillForkBomb(t *testing.T) {
 	})
 }
 
+// TestFrozen has a group frozen for as long as something is done to it, also if
+// that fails.
+func TestFrozen(t *testing.T) {
+	each(t, func(t *testing.T, h *Host) {
+		g := create(t, h, "run", nil)
+		cmd, out := start(t, g, "sleep")
+		line(t, out)
+		k := killer{tree: &g.tree}
+		n, _, _, _ := k.freezer()
+		broken := errors.New("broken")
+		for _, want := range []error{nil, broken} {
+			err := k.frozen(func() error {
+				if frozen, err := isFrozen(n); !frozen || err != nil {
+					t.Errorf("isFrozen() meanwhile = %v, %v, want true", frozen, err)
+				}
+				return want
+			})
+			if !errors.Is(err, want) {
+				t.Errorf("frozen() = %v, want %v", err, want)
+			}
+			if frozen, err := isFrozen(n); frozen || err != nil {
+				t.Errorf("isFrozen() afterwards = %v, %v, want false", frozen, err)
+			}
+		}
+		mustKill(t, g)
+		reap(t, cmd)
+	})
+}
+
 // TestKillOtherWays runs the ways of older kernels on the fork bomb.
 func TestKillOtherWays(t *testing.T) {
 	host.Need(t, host.Root, host.CgroupWritable, host.Bash)
@@ -145,6 +187,7 @@ func TestKillOtherWays(t *testing.T) {
 			t.Error("open found no cgroup.kill, want it found here")
 		}
 		k.atOnce = false
+		k.wait.last = patience // freeze at once
 		if err := errors.Join(k.run(t.Context()), k.close()); err != nil {
 			t.Errorf("run() without cgroup.kill = %v, want nil", err)
 		}
@@ -184,7 +227,7 @@ func TestKillFindsWhoIsInOneHierarchyOnly(t *testing.T) {
 	host.Need(t, host.Root, host.CgroupWritable, host.CgroupV1)
 	for _, cfg := range []Config{{}, {V1Only: true}} {
 		g := create(t, open(t, cfg), "run", nil)
-		cmd := helperCommand("sleep")
+		cmd := programCommand("sleep")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -21,12 +21,12 @@ import (
 	"github.com/checkcell/checkcell/internal/host"
 )
 
-// helperVar makes the test binary one of the programs of helpers instead.
-const helperVar = "CHECKCELL_CGROUP_HELPER"
+// programVar makes the test binary one of the programs of the tests instead.
+const programVar = "CHECKCELL_CGROUP_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if name := os.Getenv(helperVar); name != "" {
-		os.Exit(helper(name))
+	if name := os.Getenv(programVar); name != "" {
+		os.Exit(program(name))
 	}
 	code := host.Main(m)
 	if err := goleak.Find(); err != nil {
@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// helper runs a program of the tests and returns its exit status.
-func helper(name string) int {
+// program runs a program of the tests and returns its exit status.
+func program(name string) int {
 	var err error
 	switch name {
 	case "sleep":
@@ -73,10 +73,10 @@ func helper(name string) int {
 			return 0
 		}
 	default:
-		err = fmt.Errorf("unknown helper %q", name)
+		err = fmt.Errorf("unknown program %q", name)
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "helper %s: %v\n", name, err)
+		fmt.Fprintf(os.Stderr, "program %s: %v\n", name, err)
 		return 1
 	}
 	block()
@@ -94,10 +94,10 @@ func announce(words ...any) error {
 	return err
 }
 
-// start starts the helper called name in g and returns what it writes.
+// start starts the program called name in g and returns what it writes.
 func start(t *testing.T, g *Group, name string, env ...string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
-	cmd := helperCommand(name, env...)
+	cmd := programCommand(name, env...)
 	return cmd, startCommand(t, g, cmd)
 }
 
@@ -131,9 +131,9 @@ func startCommand(t *testing.T, g *Group, cmd *exec.Cmd) *bufio.Reader {
 	return bufio.NewReader(out)
 }
 
-func helperCommand(name string, env ...string) *exec.Cmd {
+func programCommand(name string, env ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), append(env, helperVar+"="+name, "GOMAXPROCS=2")...)
+	cmd.Env = append(os.Environ(), append(env, programVar+"="+name, "GOMAXPROCS=2")...)
 	cmd.Stderr = os.Stderr
 	return cmd
 }

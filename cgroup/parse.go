@@ -46,8 +46,8 @@ func parseStat(text []byte) (Process, error) {
 	return Process{PID: pid, State: fields[0][0], Comm: string(text[open+1 : end]), threads: threads}, nil
 }
 
-// errInvisible is the error for a member that our PID namespace doesn't show:
-// the kernel lists it as 0.
+// errInvisible is the error for a member that our PID namespace doesn't hold:
+// cgroup2 lists it as 0. Version 1 leaves it out.
 var errInvisible = errors.New("a member is in a PID namespace that we can't see into")
 
 // parsePIDs reads a cgroup.procs file. A process id may come more than once

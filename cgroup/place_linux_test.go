@@ -41,7 +41,7 @@ func settle(t *testing.T, name string) settlement {
 // run runs a settler in s and returns the lines that it says.
 func (s settlement) run(t *testing.T, attr syscall.SysProcAttr, env ...string) []string {
 	t.Helper()
-	cmd := helperCommand("settler", env...)
+	cmd := programCommand("settler", env...)
 	attr.UseCgroupFD, attr.CgroupFD = true, int(s.dir.f.Fd())
 	cmd.SysProcAttr = &attr
 	out, err := cmd.Output()
@@ -76,7 +76,7 @@ func TestSettleAlone(t *testing.T) {
 // occupy puts a sleeping process into s.
 func (s settlement) occupy(t *testing.T) *exec.Cmd {
 	t.Helper()
-	cmd := helperCommand("sleep")
+	cmd := programCommand("sleep")
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(s.dir.f.Fd())}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestSettleReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, _ := find(mounts, self, "")
-	cmd := helperCommand("settler", "READONLY="+m.point)
+	cmd := programCommand("settler", "READONLY="+m.point)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	out, err := cmd.Output()
 	if err != nil {

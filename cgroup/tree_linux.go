@@ -90,11 +90,14 @@ type RemainingError struct {
 
 // Error names every process with its state.
 func (e *RemainingError) Error() string {
+	if len(e.Processes) == 0 {
+		return fmt.Sprintf("group %s still has processes that can't be seen from here: %v", e.Group, e.Err)
+	}
 	var left []string
 	for _, p := range e.Processes {
 		left = append(left, p.String())
 	}
-	return fmt.Sprintf("group %s still has processes [%s]: %v", e.Group, strings.Join(left, ", "), e.Err)
+	return fmt.Sprintf("group %s still has processes: %s: %v", e.Group, strings.Join(left, ", "), e.Err)
 }
 
 // Unwrap returns why the wait ended.

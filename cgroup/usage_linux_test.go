@@ -65,7 +65,7 @@ func TestOOM(t *testing.T) {
 func TestOOMBelow(t *testing.T) {
 	each(t, func(t *testing.T, h *Host) {
 		g := create(t, h, "run", limit(64<<20, 0))
-		cmd := helperCommand("eat")
+		cmd := programCommand("eat")
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)

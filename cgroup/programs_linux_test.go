@@ -20,7 +20,7 @@ func chain() error {
 	if err != nil || depth <= 1 {
 		return announce("ready")
 	}
-	cmd := helperCommand("chain", "DEPTH="+strconv.Itoa(depth-1))
+	cmd := programCommand("chain", "DEPTH="+strconv.Itoa(depth-1))
 	cmd.Stdout = os.Stdout
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd.Start()
@@ -45,7 +45,7 @@ func eat() error {
 // zombie has a child that has ended and isn't reaped, and says its id.
 func zombie() error {
 	awaitGo()
-	cmd := helperCommand("exit")
+	cmd := programCommand("exit")
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func owner() error {
 
 // sleeper starts a process that sleeps in g.
 func sleeper(g *Group) (*exec.Cmd, error) {
-	cmd := helperCommand("sleep")
+	cmd := programCommand("sleep")
 	if fd, ok := g.FD(); ok {
 		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd}
 	}
@@ -193,8 +193,7 @@ func sweeper() error {
 	if err := h.Close(); err != nil {
 		return err
 	}
-	fmt.Fprintln(os.Stderr, sweepErr)
-	return announce("swept", swept.Runs, swept.Processes, errors.Is(sweepErr, errInvisible))
+	return announce("swept", swept.Runs, swept.Processes, sweepErr)
 }
 
 // settler opens a Host where it was put, runs something in a group of it, closes
