@@ -169,6 +169,9 @@ func (r *Runner) start(ctx context.Context, box Box, spec Spec, step Step) (*wat
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	if err := spec.misread(); step == StepCheck && err != nil {
+		return nil, err // only now: what the syntax pass finds counts before it
+	}
 	setup, cancel := r.budget(ctx, r.SetupBudget, DefaultSetupBudget, "the start")
 	defer cancel()
 	cpuBefore, err := cpuBaseline(box, spec.Limits)

@@ -84,6 +84,20 @@ func (s Spec) Validate() error {
 	return errors.Join(errs...)
 }
 
+// misread says why bash would not read the check as whoever wrote it does,
+// although its syntax passes: at the end of a line in CR LF the CR is part of
+// the last word, so that "set -e" sets nothing, and a byte order mark is part
+// of the first. It returns nil where neither is so.
+func (s Spec) misread() error {
+	if strings.HasPrefix(s.Check, "\ufeff") {
+		return errors.New("the check begins with a byte order mark, which bash takes for part of the first word; remove it")
+	}
+	if before, _, found := strings.Cut(s.Check+"\n", "\r\n"); found {
+		return fmt.Errorf("line %d of the check ends in CR LF, and bash takes the CR for part of the last word; end lines in LF", strings.Count(before, "\n")+1)
+	}
+	return nil
+}
+
 // ValidateFiles names every path that is absolute, unclean, outside the
 // working directory, not UTF-8 or in another's way, joined.
 func ValidateFiles(files []File) error {

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/checkcell/checkcell/cgroup"
 	"github.com/checkcell/checkcell/sandbox"
+	"golang.org/x/sys/unix"
 )
 
 // CPUTime is what the cell has used. See sandbox.Box.
@@ -49,6 +53,7 @@ func (x *box) countLeftovers() sandbox.Reading {
 		x.lists = append(x.lists, fmt.Sprintf("leftovers: %v", err))
 		return sandbox.Reading{}
 	}
+	members = slices.DeleteFunc(members, doomed)
 	n := len(members)
 	if slices.Contains(members, x.pid) {
 		n--
@@ -57,6 +62,31 @@ func (x *box) countLeftovers() sandbox.Reading {
 		n--
 	}
 	return sandbox.Read(int64(max(n, 0)))
+}
+
+// doomed reports whether a process has been sent SIGKILL, or has ended: it
+// runs no more code of its own, and is on its way out of the group. A pending
+// SIGKILL is bit 8 of the sets of proc_pid_status(5).
+func doomed(pid int) bool {
+	const sigkill = 1 << (unix.SIGKILL - 1)
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return true
+	}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
+		switch name {
+		case "State":
+			if strings.HasPrefix(value, "Z") || strings.HasPrefix(value, "X") {
+				return true
+			}
+		case "SigPnd", "ShdPnd":
+			if set, err := strconv.ParseUint(value, 16, 64); err == nil && set&sigkill != 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Collect reads what was used. See sandbox.Box.
