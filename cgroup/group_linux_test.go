@@ -91,20 +91,16 @@ func TestApplyReadsBack(t *testing.T) {
 	})
 }
 
+// TestCreateWithoutController names every limit that can't be enforced.
 func TestCreateWithoutController(t *testing.T) {
 	each(t, func(t *testing.T, h *Host) {
 		broken := *h
-		broken.homes = map[Controller]*hierarchy{}
-		for c, home := range h.homes {
-			if c != Memory {
-				broken.homes[c] = home
-			}
-		}
-		broken.support = map[Controller]Support{Memory: {Detail: "taken away"}}
-		_, err := broken.Create("run", limit(64<<20, 0))
+		broken.homes = map[Controller]*hierarchy{CPU: h.homes[CPU]}
+		broken.support = map[Controller]Support{Memory: {Detail: "taken"}, PIDs: {Detail: "away"}}
+		_, err := broken.Create("run", limit(64<<20, 10))
 		var missing *MissingError
-		if !errors.As(err, &missing) || missing.Missing[Memory] != "taken away" || len(missing.Missing) != 1 {
-			t.Errorf("Create with a memory limit = %v, want a MissingError for memory alone", err)
+		if !errors.As(err, &missing) || missing.Missing[Memory] != "taken" || missing.Missing[PIDs] != "away" || len(missing.Missing) != 2 || missing.Hint == "" {
+			t.Errorf("Create with limits on memory and pids = %v, want a MissingError for both, with a hint", err)
 		}
 		wantNoGroups(t, h)
 	})

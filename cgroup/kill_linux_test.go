@@ -28,6 +28,26 @@ func TestKillEmpty(t *testing.T) {
 	})
 }
 
+// TestKillCanceled has the context ended before it starts: it kills all the same,
+// and either proves that or names who is left.
+func TestKillCanceled(t *testing.T) {
+	each(t, func(t *testing.T, h *Host) {
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		for i := range 10 {
+			g := create(t, h, fmt.Sprintf("run-%d", i), nil)
+			cmd, out := start(t, g, "sleep")
+			line(t, out)
+			err := g.Kill(canceled)
+			var left *RemainingError
+			if err != nil && (!errors.As(err, &left) || len(left.Processes) > 1 || !errors.Is(err, context.Canceled)) { // it may die as it is named
+				t.Errorf("Kill() = %v, want nil or a RemainingError that names the process", err)
+			}
+			reap(t, cmd)
+		}
+	})
+}
+
 // TestKillTree kills a tree in which every process has a session of its own.
 func TestKillTree(t *testing.T) {
 	each(t, func(t *testing.T, h *Host) {

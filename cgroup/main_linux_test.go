@@ -26,7 +26,7 @@ const programVar = "CHECKCELL_CGROUP_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(programVar); name != "" {
-		os.Exit(program(name))
+		os.Exit(runProgram(name))
 	}
 	code := host.Main(m)
 	if err := goleak.Find(); err != nil {
@@ -36,57 +36,46 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// program runs a program of the tests and returns its exit status.
-func program(name string) int {
-	var err error
-	switch name {
-	case "sleep":
-		err = announce("ready")
-	case "chain":
-		err = chain()
-	case "eat":
-		err = eat()
-	case "burn":
-		awaitGo()
-		for start := time.Now(); time.Since(start) < 100*time.Millisecond; {
-		}
-		return 0
-	case "zombie":
-		err = zombie()
-	case "settler":
-		if err = settler(); err == nil {
-			return 0
-		}
-	case "sweeper":
-		if err = sweeper(); err == nil {
-			return 0
-		}
-	case "headless":
-		err = headless()
-	case "exit":
-		return 0
-	case "owner":
-		err = owner()
-	case "churn":
-		err = churn()
-		if err == nil {
-			return 0
-		}
-	default:
-		err = fmt.Errorf("unknown program %q", name)
+// program is one that the test binary can be. One that stays sleeps when it has
+// done its work, until it is killed.
+type program struct {
+	run   func() error
+	stays bool
+}
+
+func programs() map[string]program {
+	return map[string]program{
+		"exit":     {func() error { return nil }, false},
+		"burn":     {burn, false},
+		"churn":    {churn, false},
+		"hidden":   {hidden, false},
+		"settler":  {settler, false},
+		"sweeper":  {sweeper, false},
+		"chain":    {chain, true},
+		"eat":      {eat, true},
+		"headless": {headless, true},
+		"owner":    {owner, true},
+		"sleep":    {func() error { return announce("ready") }, true},
+		"zombie":   {zombie, true},
 	}
-	if err != nil {
+}
+
+// runProgram runs the program called name and returns its exit status.
+func runProgram(name string) int {
+	p, ok := programs()[name]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "unknown program %q\n", name)
+		return 2
+	}
+	if err := p.run(); err != nil {
 		fmt.Fprintf(os.Stderr, "program %s: %v\n", name, err)
 		return 1
 	}
-	block()
+	if p.stays {
+		signal.Ignore(syscall.SIGHUP, syscall.SIGINT)
+		time.Sleep(time.Hour)
+	}
 	return 0
-}
-
-// block sleeps until a signal ends the process, those of a terminal aside.
-func block() {
-	signal.Ignore(syscall.SIGHUP, syscall.SIGINT)
-	time.Sleep(time.Hour)
 }
 
 func announce(words ...any) error {
@@ -141,12 +130,12 @@ func programCommand(name string, env ...string) *exec.Cmd {
 // awaitGo returns once the process has been put into its group.
 func awaitGo() { io.Copy(io.Discard, os.Stdin) }
 
-// line reads one line that a helper announces.
+// line reads one line that a program announces.
 func line(t *testing.T, r *bufio.Reader) string {
 	t.Helper()
 	text, err := r.ReadString('\n')
 	if err != nil {
-		t.Fatalf("read from helper: %v", err)
+		t.Fatalf("read from a program: %v", err)
 	}
 	return strings.TrimSpace(text)
 }
@@ -228,8 +217,8 @@ func removeSoon(path string) error {
 	return err
 }
 
-// config is the Config that this process uses: a helper that of the Host it is
-// told to be like.
+// config is the Config that this process uses: for a program of the tests, that of
+// the Host which it is told to be like.
 func config() Config {
 	return Config{Parent: os.Getenv("PARENT"), V1Only: os.Getenv("V1ONLY") == "true"}
 }
@@ -239,7 +228,7 @@ func sameAs(h *Host) Config {
 	return Config{Parent: "/" + filepath.Base(h.all[0].parent.path()), V1Only: h.Mode() == ModeV1}
 }
 
-// like is the environment that gives a helper that Config.
+// like is the environment that gives a program that Config.
 func like(h *Host) []string {
 	cfg := sameAs(h)
 	return []string{fmt.Sprintf("V1ONLY=%v", cfg.V1Only), "PARENT=" + cfg.Parent}
@@ -295,7 +284,7 @@ func mustKill(t *testing.T, g *Group) {
 	}
 }
 
-// reap waits for a helper that was killed.
+// reap waits for a process that was killed.
 func reap(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	err := cmd.Wait()

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/checkcell/checkcell/internal/host"
 )
 
 func TestRemainingError(t *testing.T) {
@@ -65,6 +68,17 @@ func TestReadProcess(t *testing.T) {
 	reap(t, cmd)
 	if p, ok, err := readProcess(cmd.Process.Pid); ok || err != nil {
 		t.Errorf("readProcess(%d) of a reaped process = %v, %v, %v, want false, nil", cmd.Process.Pid, p, ok, err)
+	}
+}
+
+// TestReadProcessHidden has a process that /proc doesn't show: it is there.
+func TestReadProcessHidden(t *testing.T) {
+	host.Need(t, host.Root)
+	cmd := programCommand("hidden")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	got, err := cmd.Output()
+	if want := "true ? false true <nil>\n"; string(got) != want || err != nil {
+		t.Errorf("readProcess of a hidden process: %q, %v, want %q", got, err, want)
 	}
 }
 

@@ -26,6 +26,14 @@ func chain() error {
 	return cmd.Start()
 }
 
+// burn uses a CPU for 100 ms.
+func burn() error {
+	awaitGo()
+	for start := time.Now(); time.Since(start) < 100*time.Millisecond; {
+	}
+	return nil
+}
+
 // eat takes memory until it is killed.
 func eat() error {
 	awaitGo()
@@ -194,6 +202,19 @@ func sweeper() error {
 		return err
 	}
 	return announce("swept", swept.Runs, swept.Processes, sweepErr)
+}
+
+// hidden looks at its parent, which its /proc doesn't show.
+func hidden() error {
+	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	parent := os.Getppid()
+	if err := syscall.Mount("none", "/proc", "tmpfs", 0, ""); err != nil {
+		return err
+	}
+	p, ok, err := readProcess(parent)
+	return announce(p.PID == parent, string(p.State), p.dead(), ok, err)
 }
 
 // settler opens a Host where it was put, runs something in a group of it, closes

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -11,10 +12,11 @@ import (
 	"github.com/checkcell/checkcell/internal/report"
 	"github.com/checkcell/checkcell/sandbox"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func doctorCommand(s streams) *cobra.Command {
-	var asJSON bool
+	var asJSON, attacks bool
 	var f cellFlags
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -22,9 +24,19 @@ func doctorCommand(s streams) *cobra.Command {
 		Long: `Make a trial cell and say, control by control, whether it is in force here, how it is
 enforced, and what to do where it is not.
 
-Exit code: 0 all controls are in force, 4 at least one is missing.`,
+With --attack, try what hostile checks do in cells such as the other flags describe, and
+say of each case whether the cell held, a limit kept it small, or it got through.
+
+Exit code: 0 all controls are in force, 4 at least one is missing. With --attack: 0 nothing
+got through, 1 something did, 4 the cells can't be had or at least one case was not tried.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if attacks {
+				return attackCells(cmd.Context(), s, &f, asJSON)
+			}
+			if err := probeOnly(cmd.Flags()); err != nil {
+				return err
+			}
 			b, err := f.open(cmd.Context())
 			if err != nil {
 				return err
@@ -54,9 +66,24 @@ Exit code: 0 all controls are in force, 4 at least one is missing.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a control")
-	cmd.Flags().StringVar(&f.cgroupParent, "cgroup-parent", "", "existing cgroup to make ours below, as in /proc/self/cgroup")
+	cmd.Flags().BoolVar(&attacks, "attack", false, "try hostile checks; it takes a minute or two")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a control, or a case and one for all")
+	f.add(cmd)
 	return cmd
+}
+
+// probeOnly refuses the flags that say nothing to a trial cell.
+func probeOnly(flags *pflag.FlagSet) error {
+	var errs []error
+	flags.Visit(func(f *pflag.Flag) {
+		if f.Name != "json" && f.Name != "attack" && f.Name != "cgroup-parent" {
+			errs = append(errs, fmt.Errorf("--%s is for --attack", f.Name))
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return exit(exitUsage, err)
+	}
+	return nil
 }
 
 func doctorTable(s streams, caps []sandbox.Capability) error {

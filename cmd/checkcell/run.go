@@ -69,6 +69,9 @@ func (f *runFlags) run(ctx context.Context, s streams, args []string) error {
 		if spec.Check, err = readCheck(f.check, s.in); err != nil {
 			return exit(exitUsage, err)
 		}
+		if spec.Check == "" && !f.json { // with it the result says so
+			return exit(exitUsage, fmt.Errorf("--check %s: the check is empty", f.check))
+		}
 	}
 	backend, err := f.cell.open(ctx)
 	if err != nil {
@@ -105,11 +108,8 @@ func readCheck(name string, stdin io.Reader) (string, error) {
 	} else {
 		b, err = os.ReadFile(name)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", fmt.Errorf("--check: %w", err)
-	case len(b) == 0:
-		return "", fmt.Errorf("--check %s: the check is empty", name)
 	}
 	return string(b), nil
 }

@@ -110,8 +110,8 @@ func TestReadCheck(t *testing.T) {
 	tests := []struct{ name, stdin, want, fault string }{
 		{filepath.Join(dir, "check.sh"), "", "echo a\x00b\n", ""},
 		{"-", "echo from stdin", "echo from stdin", ""},
-		{"-", "", "", "--check -: the check is empty"},
-		{filepath.Join(dir, "empty"), "", "", "the check is empty"},
+		{"-", "", "", ""},
+		{filepath.Join(dir, "empty"), "", "", ""},
 		{filepath.Join(dir, "none"), "", "", "--check: open"},
 		{dir, "", "", "--check: read"},
 	}
