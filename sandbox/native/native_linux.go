@@ -31,7 +31,7 @@ type Backend struct {
 	cells      atomic.Uint64 // how many were asked for; names their groups
 
 	mu       sync.Mutex
-	launcher *link // nil until the first cell; replaced when it died
+	launcher *link // replaced when it died
 	closed   bool
 }
 
@@ -49,6 +49,11 @@ func Open(cfg Config) (*Backend, error) {
 	b.cgroups, b.cgroupErr = cgroup.Open(cgroup.Config{Parent: cfg.CgroupParent, AllowMissing: all})
 	var err error
 	if b.uids, err = newUIDRange(); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	// The launcher takes its time to start; let it, while our caller goes on.
+	// It comes after the groups, since on pure v2 we may have to be alone in ours.
+	if b.launcher, err = startLauncher(); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
@@ -74,16 +79,21 @@ func (b *Backend) Close() error {
 	b.closed = true
 	l := b.launcher
 	b.mu.Unlock()
-	var errs []error
-	if l != nil {
+	ended := make(chan error, 1)
+	go func() { // ends within closeBudget
+		if l == nil {
+			ended <- nil
+			return
+		}
 		ctx, cancel := context.WithTimeoutCause(context.Background(), closeBudget, errors.New("the launcher did not end in time"))
 		defer cancel()
-		errs = append(errs, l.close(ctx))
-	}
+		ended <- l.close(ctx)
+	}()
+	var err error
 	if b.cgroups != nil {
-		errs = append(errs, b.cgroups.Close())
+		err = b.cgroups.Close()
 	}
-	return errors.Join(errs...)
+	return errors.Join(err, <-ended)
 }
 
 // link returns a launcher that lives.
