@@ -91,9 +91,10 @@ type CapabilityState uint8
 const (
 	CapabilityMissing CapabilityState = iota
 	CapabilityInForce
+	CapabilityAbsent // an extra that this host lacks, and that no cell needs
 )
 
-var capabilityWords = [...]string{"missing", "in force"}
+var capabilityWords = [...]string{"missing", "in force", "absent"}
 
 // String returns the word for people and for doctor's JSON.
 func (s CapabilityState) String() string {

@@ -168,7 +168,7 @@ func (l Limits) Need(c Control) bool {
 	case ControlCPUTime:
 		_, limited = l.CPUTime.Value()
 	case ControlCgroup, ControlDisk, ControlNoFile, ControlNetwork, ControlRoot, ControlPIDNS, ControlIPCNS,
-		ControlUTSNS, ControlCgroupNS, ControlUser, ControlCaps, ControlNoPrivs, ControlSeccomp:
+		ControlUTSNS, ControlCgroupNS, ControlUser, ControlCaps, ControlNoPrivs, ControlSeccomp, ControlLandlock:
 	}
 	return limited
 }

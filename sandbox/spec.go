@@ -34,7 +34,8 @@ const (
 	ControlUser     Control = "user"      // an unprivileged user of a user namespace
 	ControlCaps     Control = "caps"      // no capability
 	ControlNoPrivs  Control = "no-new-privs"
-	ControlSeccomp  Control = "seccomp" // a filter of system calls, deny by default
+	ControlSeccomp  Control = "seccomp"  // a filter of system calls, deny by default
+	ControlLandlock Control = "landlock" // a second wall around files, where the kernel has it
 )
 
 // File is a file that is laid out in the working directory before the run.
@@ -151,6 +152,7 @@ func (l Limits) budget(s Step) time.Duration {
 var controls = []Control{
 	ControlCgroup, ControlMemory, ControlPIDs, ControlCPU, ControlCPUTime, ControlDisk, ControlNoFile, ControlNetwork,
 	ControlRoot, ControlPIDNS, ControlIPCNS, ControlUTSNS, ControlCgroupNS, ControlUser, ControlCaps, ControlNoPrivs, ControlSeccomp,
+	ControlLandlock,
 }
 
 // ParseControl reads the word of a control.

@@ -59,7 +59,7 @@ got through, 1 something did, 4 the cells can't be had or at least one case was 
 					report.Escape(strings.TrimSpace(string(pattern))))
 			}
 			for _, c := range caps {
-				if c.State != sandbox.CapabilityInForce {
+				if c.State == sandbox.CapabilityMissing {
 					return exit(exitCannot, nil)
 				}
 			}

@@ -87,7 +87,7 @@ func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, e
 
 func newBox(b *Backend, oci *specs.Spec) *box {
 	x := &box{backend: b, ready: make(chan error, 1), reports: make(chan struct{})}
-	x.req = request{Spec: oci, Privileged: b.privileged, HostUID: os.Geteuid(), HostGID: os.Getegid()}
+	x.req = request{Spec: oci, Privileged: b.privileged, HostUID: os.Geteuid(), HostGID: os.Getegid(), Landlock: b.landlock}
 	for i := range x.started {
 		x.started[i], x.ended[i] = make(chan error, 1), make(chan sandbox.End, 1)
 	}

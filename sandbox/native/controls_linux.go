@@ -129,5 +129,22 @@ func (b *Backend) Probe(ctx context.Context) []sandbox.Capability {
 		}
 		caps = append(caps, c)
 	}
-	return caps
+	return append(caps, b.probeLandlock(res))
+}
+
+// probeLandlock says whether the trial cell was in a Landlock domain. Cells are
+// sound without, on kernels that lack it.
+func (b *Backend) probeLandlock(trial sandbox.Result) sandbox.Capability {
+	c := sandbox.Capability{Control: sandbox.ControlLandlock, How: trial.Evidence.Receipt.Controls[sandbox.ControlLandlock]}
+	switch {
+	case c.How != "":
+		c.State = sandbox.CapabilityInForce
+	case b.landlock == 0:
+		c.State = sandbox.CapabilityAbsent
+		c.How = "this kernel has no Landlock of version 2 or later; it would be a second wall"
+		c.Fix = "Linux 5.19 or later, with landlock in its list of security modules (lsm= at boot)"
+	default:
+		c.How = "no trial cell came up"
+	}
+	return c
 }

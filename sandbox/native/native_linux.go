@@ -27,6 +27,7 @@ type Backend struct {
 	cgroups    *cgroup.Host // nil where groups can't be had and may be missing
 	cgroupErr  error        // why not
 	uids       *uidRange
+	landlock   int           // the version that this kernel has; 0: none
 	copyOnly   atomic.Bool   // workspaces can't be shown through an overlay here
 	cells      atomic.Uint64 // how many were asked for; names their groups
 
@@ -41,7 +42,7 @@ type Backend struct {
 // by Create, with the reason and what to do; Open itself fails only where
 // something is wrong beyond that. Call Close when done.
 func Open(cfg Config) (*Backend, error) {
-	b := &Backend{cfg: cfg, privileged: os.Geteuid() == 0}
+	b := &Backend{cfg: cfg, privileged: os.Geteuid() == 0, landlock: landlockABI()}
 	var all []cgroup.Controller
 	for _, c := range groupControls {
 		all = append(all, c.controller)

@@ -31,6 +31,8 @@ type planner struct {
 	req   request
 	trees map[string]int  // by host path: the descriptor of the detached mount that we took of it
 	made  map[string]bool // directories of the new root that are there
+
+	writable []string // places of the new root
 }
 
 // plan turns a request into the system calls of the init.
@@ -50,6 +52,7 @@ func plan(req request, trees map[string]int) (*program, error) {
 	p.network()
 	p.workFiles()
 	p.ownStreams()
+	p.landlock()
 	p.dropPrivileges()
 	p.finish()
 	return &p.program, p.err
@@ -263,6 +266,7 @@ func (p *planner) scratch(m specs.Mount, dst string) {
 	if err != nil {
 		p.fail(fmt.Errorf("mount %s: mode: %w", m.Destination, err))
 	}
+	p.writable = append(p.writable, dst)
 	p.mkdirAll(dst)
 	dir := ".scratch/" + strings.ReplaceAll(dst, "/", "-")
 	p.mkdir(dir, uint32(mode))

@@ -246,10 +246,12 @@ func describeCall(names []string, index uint32, errno syscall.Errno) error {
 	case index == callSignals:
 		name = "be told of ended children"
 	}
-	switch errno {
-	case 0:
+	switch {
+	case errno == 0 && name == proofOfLandlock:
+		return fmt.Errorf("%s: it was not refused", name)
+	case errno == 0:
 		errno = unix.ENOSPC
-	case unix.ELOOP:
+	case errno == unix.ELOOP:
 		return fmt.Errorf("%s: a symbolic link of the workspace is in the way: %w", name, errno)
 	}
 	return fmt.Errorf("%s: %w", name, errno)

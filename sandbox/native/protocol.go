@@ -84,6 +84,7 @@ type request struct {
 	Overlay    bool    // the workspace is shown through an overlay; otherwise Entries hold its copy
 	OwnerUID   int     // who owns all of the workspace, for Overlay
 	OwnerGID   int
+	Landlock   int // the version to use; 0: none
 }
 
 // entry is one thing to lay out in the working directory, before its children.

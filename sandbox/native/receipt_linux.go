@@ -11,6 +11,8 @@ import (
 
 	"github.com/checkcell/checkcell/cgroup"
 	"github.com/checkcell/checkcell/sandbox"
+	"github.com/checkcell/checkcell/sandbox/cellspec"
+	"golang.org/x/sys/unix"
 )
 
 // inForce reads back from the kernel what is in force on the set-up cell, and
@@ -21,16 +23,9 @@ func (x *box) inForce() (sandbox.Receipt, error) {
 	if err != nil {
 		return r, fmt.Errorf("read back the cell's controls: %w", err)
 	}
-	errs := []error{x.readStatus(r, parseStatus(status)), x.readNamespaces(r), x.readRoot(r)}
-	for _, m := range x.req.Spec.Mounts {
-		if size := optionOf(m.Options, "size"); size != "" && m.Destination == "/tmp" {
-			r.Controls[sandbox.ControlDisk] = fmt.Sprintf("one tmpfs size=%s nr_inodes=%s", size, optionOf(m.Options, "nr_inodes"))
-		}
-	}
-	for _, l := range x.req.Spec.Process.Rlimits {
-		if l.Type == "RLIMIT_NOFILE" {
-			r.Controls[sandbox.ControlNoFile] = fmt.Sprintf("RLIMIT_NOFILE=%d", l.Hard)
-		}
+	errs := []error{x.readStatus(r, parseStatus(status)), x.readNamespaces(r), x.readFileLimit(r), x.readMounts(r)}
+	if x.req.Landlock > 0 { // the set-up would have failed
+		r.Controls[sandbox.ControlLandlock] = fmt.Sprintf("ABI %d, a mount in the cell was refused", x.req.Landlock)
 	}
 	if budget, limited := x.limits.CPUTime.Value(); limited && x.group != nil {
 		r.Controls[sandbox.ControlCPUTime] = fmt.Sprintf("%v, watched from outside", budget)
@@ -117,25 +112,85 @@ func (x *box) readNamespaces(r sandbox.Receipt) error {
 	return errors.Join(errs...)
 }
 
-// readRoot checks that the root file system is read-only.
-func (x *box) readRoot(r sandbox.Receipt) error {
-	if !x.req.Privileged {
-		r.Controls[sandbox.ControlRoot] += ", pivot_root, read-only"
-		return nil
-	}
-	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", x.pid))
+// readFileLimit checks how many files a process may have open.
+func (x *box) readFileLimit(r sandbox.Receipt) error {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", x.pid))
 	if err != nil {
-		return fmt.Errorf("control %s: %w", sandbox.ControlRoot, err)
+		return fmt.Errorf("control %s: %w", sandbox.ControlNoFile, err)
 	}
-	for lines := bufio.NewScanner(bytes.NewReader(mounts)); lines.Scan(); {
-		// id, parent, device, root, mount point, options: proc_pid_mountinfo(5)
-		if f := strings.Fields(lines.Text()); len(f) > 5 && f[4] == "/" {
-			if !slices.Contains(strings.Split(f[5], ","), "ro") {
-				return fmt.Errorf("control %s is not in force: / is mounted %s", sandbox.ControlRoot, f[5])
+	want := fmt.Sprint(x.limits.OpenFiles)
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "Max open files"); ok { // soft, hard, unit: proc_pid_limits(5)
+			if f := strings.Fields(rest); len(f) < 2 || f[0] != want || f[1] != want {
+				return fmt.Errorf("control %s is not in force: %q", sandbox.ControlNoFile, line)
 			}
-			r.Controls[sandbox.ControlRoot] += ", pivot_root, / is " + f[5]
+			r.Controls[sandbox.ControlNoFile] = "RLIMIT_NOFILE=" + want
 			return nil
 		}
 	}
-	return fmt.Errorf("control %s is not in force: the cell has no / of its own", sandbox.ControlRoot)
+	return fmt.Errorf("control %s: /proc/%d/limits does not show it", sandbox.ControlNoFile, x.pid)
+}
+
+// mountEntry is one line of mountinfo (proc_pid_mountinfo(5)).
+type mountEntry struct {
+	device, fstype      string
+	options, superblock []string
+}
+
+// parseMountinfo reads what is mounted, by mount point; of several mounts at
+// one point, the last is the one that is seen.
+func parseMountinfo(text []byte) map[string]mountEntry {
+	mounts := map[string]mountEntry{}
+	for line := range strings.Lines(string(text)) {
+		place, kind, ok := strings.Cut(line, " - ")
+		p, k := strings.Fields(place), strings.Fields(kind)
+		if ok && len(p) >= 6 && len(k) >= 3 {
+			mounts[p[4]] = mountEntry{device: p[2], fstype: k[0], options: strings.Split(p[5], ","), superblock: strings.Split(k[2], ",")}
+		}
+	}
+	return mounts
+}
+
+// readMounts checks that the root file system is read-only, and that whatever
+// is writable is the one tmpfs of the size that was asked for. Without root the
+// init may not be looked into; its mounts were made then, or the set-up failed.
+func (x *box) readMounts(r sandbox.Receipt) error {
+	page := sandbox.Bytes(os.Getpagesize())
+	blocks := (cellspec.Disk(x.limits) + page - 1) / page // a tmpfs has whole pages
+	how := fmt.Sprintf("one tmpfs of %d bytes and %d inodes", blocks*page, x.limits.Inodes)
+	if !x.req.Privileged {
+		r.Controls[sandbox.ControlRoot] += ", pivot_root, read-only"
+		r.Controls[sandbox.ControlDisk] = how
+		return nil
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", x.pid))
+	var fs unix.Statfs_t
+	if err == nil {
+		err = unix.Statfs(fmt.Sprintf("/proc/%d/root/tmp", x.pid), &fs)
+	}
+	if err != nil {
+		return fmt.Errorf("controls %s, %s: %w", sandbox.ControlRoot, sandbox.ControlDisk, err)
+	}
+	mounts := parseMountinfo(text)
+	root, ok := mounts["/"]
+	if !ok || !slices.Contains(root.options, "ro") {
+		return fmt.Errorf("control %s is not in force: / is mounted %q", sandbox.ControlRoot, root.options)
+	}
+	if fs.Blocks != uint64(blocks) || fs.Bsize != int64(page) || fs.Files != uint64(x.limits.Inodes) {
+		return fmt.Errorf("control %s is not in force: /tmp has %d blocks of %d bytes and %d inodes, want %s", sandbox.ControlDisk, fs.Blocks, fs.Bsize, fs.Files, how)
+	}
+	var places []string
+	for where, m := range mounts {
+		switch {
+		case slices.Contains(m.options, "ro"), m.fstype == "proc": // the latter takes no bytes
+		case m.device == mounts["/tmp"].device, slices.Contains(m.superblock, "upperdir=.scratch/work"):
+			places = append(places, where)
+		default:
+			return fmt.Errorf("control %s is not in force: %s is a writable %s", sandbox.ControlDisk, where, m.fstype)
+		}
+	}
+	slices.Sort(places)
+	r.Controls[sandbox.ControlRoot] += ", pivot_root, / is " + strings.Join(root.options, ",")
+	r.Controls[sandbox.ControlDisk] = how + " at " + strings.Join(places, " ")
+	return nil
 }
