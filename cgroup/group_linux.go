@@ -110,7 +110,7 @@ func (g *Group) apply(s setting) error {
 	}
 	err = n.dir.write(s.file, s.value)
 	if s.optional && errors.Is(err, fs.ErrNotExist) {
-		return g.withoutSwapFile(s)
+		return g.withoutSwapFile(n, s)
 	}
 	if err != nil {
 		return err
@@ -123,17 +123,23 @@ func (g *Group) apply(s setting) error {
 	if !s.holds(got, int64(os.Getpagesize())) {
 		return fmt.Errorf("%s of %s reads %q after %q was written", s.file, n.dir.path(), got, s.value)
 	}
-	fact := s.file + "=" + got
+	g.note(n, s, s.file+"="+got)
+	return nil
+}
+
+// note adds what was found in force.
+func (g *Group) note(n node, s setting, fact string) {
 	if known := g.controls[s.key]; known != "" {
 		g.controls[s.key] = known + " " + fact
 	} else {
 		g.controls[s.key] = n.version() + " " + fact
 	}
-	return nil
 }
 
+const noSwap = "without swap on this machine"
+
 // withoutSwapFile accepts that swap can't be bounded while there is none.
-func (g *Group) withoutSwapFile(s setting) error {
+func (g *Group) withoutSwapFile(n node, s setting) error {
 	swaps, err := hasSwap()
 	if err != nil {
 		return err
@@ -145,6 +151,7 @@ func (g *Group) withoutSwapFile(s setting) error {
 			Hint:    "Boot with swapaccount=1, or turn swap off: swapoff -a",
 		}
 	}
+	g.note(n, s, noSwap)
 	return nil
 }
 
@@ -233,5 +240,5 @@ func (g *Group) Remove(ctx context.Context) error {
 
 // Controls says for every limit in force which file holds which value, as read
 // back from the kernel: "memory" is "cgroup2 memory.max=536870912", for example.
-// The keys are memory, swap, oom (the whole group ends), pids and cpu.
+// The keys are memory (and swap, and whether the whole group ends), pids and cpu.
 func (g *Group) Controls() map[string]string { return maps.Clone(g.controls) }

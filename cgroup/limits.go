@@ -132,13 +132,13 @@ func memorySettings(bytes string, v2 bool) []setting {
 	if v2 {
 		return []setting{
 			{controller: Memory, key: "memory", file: "memory.max", value: bytes, pages: true},
-			{controller: Memory, key: "swap", file: "memory.swap.max", value: "0", optional: true},
-			{controller: Memory, key: "oom", file: "memory.oom.group", value: "1"},
+			{controller: Memory, key: "memory", file: "memory.swap.max", value: "0", optional: true},
+			{controller: Memory, key: "memory", file: "memory.oom.group", value: "1"},
 		}
 	}
 	return []setting{
 		{controller: Memory, key: "memory", file: "memory.limit_in_bytes", value: bytes, pages: true},
-		{controller: Memory, key: "swap", file: "memory.memsw.limit_in_bytes", value: bytes, pages: true, optional: true},
+		{controller: Memory, key: "memory", file: "memory.memsw.limit_in_bytes", value: bytes, pages: true, optional: true},
 	}
 }
 
