@@ -117,31 +117,54 @@ func (c hostileCase) need(t testing.TB) {
 	}
 }
 
-// flags say the limits, those included that the case does not name.
-func (c hostileCase) flags(slow float64) ([]string, error) {
+// allLimits are the limits, those included that the case does not name, its
+// times stretched.
+func (c hostileCase) allLimits(slow float64) (hostileLimits, error) {
 	limits := map[string]int64{
 		"wall_ms": 10000, "memory_mib": 256, "pids": 64,
 		"stdout_bytes": 1 << 20, "stderr_bytes": 1 << 20, "disk_mib": 64, "inodes": 4096,
 	}
 	for name, n := range c.Limits {
 		if _, ok := limits[name]; !ok && name != "cpu_ms" {
-			return nil, fmt.Errorf("case %q has an unknown limit %q", c.Name, name)
+			return hostileLimits{}, fmt.Errorf("case %q has an unknown limit %q", c.Name, name)
 		}
 		limits[name] = n
 	}
-	flags := []string{
-		"--timeout", stretched(limits["wall_ms"], slow).String(),
-		"--memory", fmt.Sprintf("%dMiB", limits["memory_mib"]),
-		"--pids", fmt.Sprint(limits["pids"]),
-		"--stdout-cap", fmt.Sprint(limits["stdout_bytes"]),
-		"--stderr-cap", fmt.Sprint(limits["stderr_bytes"]),
-		"--disk", fmt.Sprintf("%dMiB", limits["disk_mib"]),
-		"--inodes", fmt.Sprint(limits["inodes"]),
+	l := hostileLimits{
+		Timeout: stretched(limits["wall_ms"], slow).String(),
+		Memory:  fmt.Sprintf("%dMiB", limits["memory_mib"]), PIDs: limits["pids"],
+		StdoutCap: limits["stdout_bytes"], StderrCap: limits["stderr_bytes"],
+		Disk: fmt.Sprintf("%dMiB", limits["disk_mib"]), Inodes: limits["inodes"],
 	}
 	if cpu, ok := limits["cpu_ms"]; ok {
-		flags = append(flags, "--cpu-time", fmt.Sprintf("%dms", cpu))
+		l.CPUTime = fmt.Sprintf("%dms", cpu)
 	}
-	return flags, nil
+	return l, nil
+}
+
+// hostileLimits are limits as the keys of a claim.
+type hostileLimits struct {
+	Timeout   string `json:"timeout,omitempty"`
+	CPUTime   string `json:"cpu-time,omitempty"`
+	Memory    string `json:"memory,omitempty"`
+	PIDs      int64  `json:"pids,omitempty"`
+	StdoutCap int64  `json:"stdout-cap,omitempty"`
+	StderrCap int64  `json:"stderr-cap,omitempty"`
+	Disk      string `json:"disk,omitempty"`
+	Inodes    int64  `json:"inodes,omitempty"`
+}
+
+// flags say the limits to checkcell run.
+func (l hostileLimits) flags() []string {
+	flags := []string{
+		"--timeout", l.Timeout, "--memory", l.Memory, "--pids", fmt.Sprint(l.PIDs),
+		"--stdout-cap", fmt.Sprint(l.StdoutCap), "--stderr-cap", fmt.Sprint(l.StderrCap),
+		"--disk", l.Disk, "--inodes", fmt.Sprint(l.Inodes),
+	}
+	if l.CPUTime != "" {
+		flags = append(flags, "--cpu-time", l.CPUTime)
+	}
+	return flags
 }
 
 // workspace lays out the case's files in a directory of the test's own. It is
@@ -229,13 +252,13 @@ func TestHostileCase(t *testing.T) {
 		t.Errorf("script of %+v = %q, want %q", c, got, want)
 	}
 	c = hostileCase{Limits: map[string]int64{"wall_ms": 700, "cpu_ms": 300, "pids": 7}}
-	got, err := c.flags(2)
+	limits, err := c.allLimits(2)
 	want := "--timeout 1.4s --memory 256MiB --pids 7 --stdout-cap 1048576 --stderr-cap 1048576 --disk 64MiB --inodes 4096 --cpu-time 300ms"
-	if err != nil || strings.Join(got, " ") != want {
+	if got := limits.flags(); err != nil || strings.Join(got, " ") != want {
 		t.Errorf("flags of %v = %q, %v, want %q", c.Limits, got, err, want)
 	}
 	c = hostileCase{Limits: map[string]int64{"nofile": 3}}
-	if got, err := c.flags(1); err == nil {
-		t.Errorf("flags of %v = %q, want an error", c.Limits, got)
+	if got, err := c.allLimits(1); err == nil {
+		t.Errorf("limits of %v = %+v, want an error", c.Limits, got)
 	}
 }

@@ -129,11 +129,11 @@ func stdoutOf(t *testing.T, e ended) string {
 // call is how checkcell is called for a check.
 func (r *hostileRun) call(t testing.TB, check string) command {
 	t.Helper()
-	flags, err := r.c.flags(r.slow)
+	limits, err := r.c.allLimits(r.slow)
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"run", "--json", "--check", "-"}, flags...)
+	args := append([]string{"run", "--json", "--check", "-"}, limits.flags()...)
 	if r.workspace != "" {
 		args = append(args, "--workspace", r.workspace)
 	}

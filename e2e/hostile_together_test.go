@@ -12,30 +12,26 @@ import (
 // hostileClaim is a case as a claim, which grade runs beside others.
 type hostileClaim struct {
 	claim
-	Files   map[string]string `json:"files,omitempty"`
-	Timeout string            `json:"timeout,omitempty"`
-	CPUTime string            `json:"cpu-time,omitempty"`
-	Memory  string            `json:"memory,omitempty"`
-	PIDs    int64             `json:"pids,omitempty"`
-	Disk    string            `json:"disk,omitempty"`
-	Inodes  int64             `json:"inodes,omitempty"`
+	hostileLimits
+	Files map[string]string `json:"files,omitempty"`
 }
 
-// claim is the case as a claim. Its times are not stretched: nobody looks at
-// what it comes to.
-func (c hostileCase) claim() hostileClaim {
-	limit := func(name, unit string) string {
-		if n, ok := c.Limits[name]; ok {
-			return fmt.Sprint(n, unit)
-		}
-		return ""
+// claim is the case as a claim under an id of its own. At rung 3 no check is
+// refused for what it looks like, and the expectation holds of none.
+func (c hostileCase) claim(t testing.TB, id string, slow float64) hostileClaim {
+	t.Helper()
+	limits, err := c.allLimits(slow)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return hostileClaim{
-		claim: claim{ID: c.Name, Title: c.Name, Rung: 4, Check: c.script(), Expect: "nothing of the kind"},
-		Files: c.Files, Timeout: limit("wall_ms", "ms"), CPUTime: limit("cpu_ms", "ms"),
-		Memory: limit("memory_mib", "MiB"), Disk: limit("disk_mib", "MiB"), PIDs: c.Limits["pids"], Inodes: c.Limits["inodes"],
+		claim:         claim{ID: id, Title: id, Rung: 3, Check: c.script(), Expect: "nothing of the kind"},
+		hostileLimits: limits, Files: c.Files,
 	}
 }
+
+// honestKinds is how many claims a round of honest has.
+const honestKinds = 7
 
 // honest are claims and the verdicts that they have whatever runs beside them.
 func honest(round int) (all []hostileClaim, want []string) {
@@ -72,7 +68,7 @@ func TestHostileTogether(t *testing.T) {
 		if len(c.script()) > 1<<17 { // as claims they are text of another kind, and prove nothing here
 			continue
 		}
-		all = append(all, c.claim())
+		all = append(all, c.claim(t, c.Name, 1)) // nobody looks at what it comes to
 		if i%16 == 0 {
 			good, verdicts := honest(i)
 			all, want = append(all, good...), append(want, verdicts...)
