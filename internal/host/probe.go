@@ -65,6 +65,8 @@ func (c Cap) probe() error {
 		return try(nil, "qemu-system-x86_64", "--version")
 	case Chromium:
 		return try(nil, "chromium", "--version")
+	case StressNG:
+		return tryInCellPath("stress-ng", "--version")
 	}
 	return fmt.Errorf("%v is not a capability", c)
 }
@@ -100,7 +102,7 @@ func (c Cap) fix() string {
 		return "start dockerd (Debian's package docker.io)"
 	case QEMU:
 		return "apt-get install qemu-system-x86"
-	case Bash, Python3, Runc, Crun, Runsc, Chromium:
+	case Bash, Python3, Runc, Crun, Runsc, Chromium, StressNG:
 		return "apt-get install " + c.String()
 	}
 	return "use a constant of package host"
