@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -111,6 +112,7 @@ func (s *soaked) run(t *testing.T) {
 		return cmd.Start()
 	})
 	s.pid = cmd.Process.Pid
+	defer func() { t.Logf("%s%s", table(s.seen), dearest(s.spent)) }()
 	lines := bufio.NewReader(out)
 	n := len(claims)
 	for i, c := range claims {
@@ -128,8 +130,7 @@ func (s *soaked) run(t *testing.T) {
 	if err := errors.Join(err, cmd.Wait()); rest != 0 || cmd.ProcessState.ExitCode() != 1 { // some are contradicted
 		t.Errorf("grade = %v with %d bytes behind the last line, want exit status 1 and none\n%s", err, rest, stderr)
 	}
-	t.Log(table(s.seen))
-	t.Logf("%s\ncheckcell itself, with its launcher: %v CPU", dearest(s.spent), (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Round(time.Millisecond))
+	t.Logf("checkcell itself, with its launcher: %v CPU", (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Round(time.Millisecond))
 	s.compare(t)
 	if err := errors.Join(inGroups([]int{s.pid}), byUsers(s.users), groupsOf([]int{s.pid}), mountsOf(s.tmp), emptyDir(s.tmp)); err != nil {
 		t.Errorf("at the end: %v", err)
@@ -202,17 +203,28 @@ func (s *soaked) count(name string, text json.RawMessage) {
 	s.spent[name] = spent{was.runs + 1, was.wall + r.Ended.Sub(r.Started), was.cpu + time.Duration(*r.Usage["cpu_ns"])}
 }
 
+// slowest is how long what had begun may take to end: a few of the longest
+// cases may run after one another.
+func (s *soaked) slowest() time.Duration {
+	const most = 30_000 // of wall_ms in the corpus
+	return 2*stretched(most, s.slow) + patience
+}
+
 // pause waits until all that runs has ended, and looks at checkcell and the host.
 func (s *soaked) pause(t *testing.T, line int) {
 	t.Helper()
 	const looks = 25 // in a row: between two cells there may be none for a moment
-	free := 0
-	waitFor(t, "all that had begun has ended", func() bool {
-		if free++; len(below(t, s.pid)) != ourProcesses {
+	deadline := time.Now().Add(s.slowest())
+	for free := 0; free < looks; {
+		running := below(t, s.pid)
+		if free++; len(running) != ourProcesses {
 			free = 0
 		}
-		return free == looks
-	})
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v in vain: all that had begun has ended; below checkcell there are %.2000q", s.slowest(), slices.Sorted(maps.Values(running)))
+		}
+		time.Sleep(2 * time.Millisecond) // between two looks; nothing tells us
+	}
 	f := measure(t, s.pid)
 	f.line = line
 	s.seen = append(s.seen, f)
