@@ -42,7 +42,7 @@ got through, 1 something did, 4 the cells can't be had or at least one case was 
 				return err
 			}
 			defer b.Close() // nothing of ours is left to lose
-			caps := b.Probe(cmd.Context())
+			caps := f.sayScope(b.Probe(cmd.Context()))
 			if ctx := cmd.Context(); ctx.Err() != nil {
 				return exit(exitInterrupted, context.Cause(ctx))
 			}

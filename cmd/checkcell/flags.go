@@ -31,6 +31,7 @@ type cellFlags struct {
 	network      string
 	backend      string
 	cgroupParent string
+	scope        string // set by open: the one that groups are made in; "" for none
 }
 
 // value is a flag that is parsed into a limit.
@@ -203,7 +204,7 @@ func (c *cellFlags) checkLimits() []error {
 
 // open opens the backend and has it remove what crashed runs left.
 func (c *cellFlags) open(ctx context.Context) (*native.Backend, error) {
-	b, err := native.Open(native.Config{CgroupParent: c.cgroupParent})
+	b, err := c.openNative(ctx)
 	if err != nil {
 		return nil, exit(exitCannot, err)
 	}

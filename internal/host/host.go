@@ -57,12 +57,13 @@ const (
 	QEMU                      // qemu-system-x86_64 is installed
 	Chromium                  // a Chromium browser is installed
 	StressNG                  // stress-ng is where a cell looks for it
+	DBusDaemon                // dbus-daemon is installed
 )
 
 var capWords = [...]string{
 	"none", "root", "cgroup-writable", "cgroup-v1", "cgroup-v2", "cgroup-pure-v2", "cgroup-kill",
 	"memory-cgroup", "pids-cgroup", "userns", "unpriv-userns", "overlay-userns",
-	"bash", "python3", "docker", "runc", "crun", "runsc", "qemu", "chromium", "stress-ng",
+	"bash", "python3", "docker", "runc", "crun", "runsc", "qemu", "chromium", "stress-ng", "dbus-daemon",
 }
 
 // String returns the word that stands for c in CHECKCELL_REQUIRE and in skips.

@@ -131,10 +131,10 @@ func TestEveryCapHasWordFixAndProbe(t *testing.T) {
 			t.Errorf("%v.probe() = %v, want a probe", c, err)
 		}
 	}
-	if got, want := Cap(len(capWords)), StressNG+1; got != want {
+	if got, want := Cap(len(capWords)), DBusDaemon+1; got != want {
 		t.Errorf("there are words up to %d, want %d", got, want)
 	}
-	beyond := StressNG + 1
+	beyond := DBusDaemon + 1
 	if err := beyond.probe(); err == nil {
 		t.Errorf("Cap(%d).probe() = nil, want an error", beyond)
 	}
@@ -142,8 +142,8 @@ func TestEveryCapHasWordFixAndProbe(t *testing.T) {
 
 func TestParseRequireAll(t *testing.T) {
 	got, err := parseRequire("all")
-	if err != nil || len(got) != len(capWords)-1 || got[0] != Root || got[len(got)-1] != StressNG {
-		t.Errorf("parseRequire(all) = %v, %v, want root to stress-ng", got, err)
+	if err != nil || len(got) != len(capWords)-1 || got[0] != Root || got[len(got)-1] != DBusDaemon {
+		t.Errorf("parseRequire(all) = %v, %v, want root to dbus-daemon", got, err)
 	}
 	if _, err := parseRequire("x,bash,y"); err == nil || !strings.Contains(err.Error(), `"x"`) || !strings.Contains(err.Error(), `"y"`) {
 		t.Errorf("parseRequire(x,bash,y) = %v, want both unknown words", err)

@@ -67,6 +67,8 @@ func (c Cap) probe() error {
 		return try(nil, "chromium", "--version")
 	case StressNG:
 		return tryInCellPath("stress-ng", "--version")
+	case DBusDaemon:
+		return try(nil, "dbus-daemon", "--version")
 	}
 	return fmt.Errorf("%v is not a capability", c)
 }
@@ -102,7 +104,7 @@ func (c Cap) fix() string {
 		return "start dockerd (Debian's package docker.io)"
 	case QEMU:
 		return "apt-get install qemu-system-x86"
-	case Bash, Python3, Runc, Crun, Runsc, Chromium, StressNG:
+	case Bash, Python3, Runc, Crun, Runsc, Chromium, StressNG, DBusDaemon:
 		return "apt-get install " + c.String()
 	}
 	return "use a constant of package host"

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,13 +31,13 @@ var groupControls = []struct {
 
 // support says whether a group can do c here, and what to do if it can't.
 func (b *Backend) support(c cgroup.Controller) (s cgroup.Support, fix string) {
-	fix = "run as root, or below a group that you were given: systemd-run --user --scope -p Delegate=yes checkcell …, or --cgroup-parent"
+	fix = cmp.Or(b.cfg.CgroupFix, "run as root, or below a group that you were given: systemd-run --user --scope -p Delegate=yes checkcell …, or --cgroup-parent")
 	if b.cgroups != nil {
 		return b.cgroups.Controllers()[c], fix
 	}
 	s.Detail = b.cgroupErr.Error()
 	if missing := (*cgroup.MissingError)(nil); errors.As(b.cgroupErr, &missing) {
-		fix = missing.Hint
+		fix = cmp.Or(b.cfg.CgroupFix, missing.Hint)
 		for _, why := range missing.Missing {
 			s.Detail = why
 		}
@@ -45,6 +46,24 @@ func (b *Backend) support(c cgroup.Controller) (s cgroup.Support, fix string) {
 		}
 	}
 	return s, fix
+}
+
+// Groups says of what kind this host's groups are, and which of the controls that
+// groups enforce can't be had in them.
+func (b *Backend) Groups() (mode cgroup.Mode, missing []sandbox.Control) {
+	var lack *cgroup.MissingError
+	switch {
+	case b.cgroups != nil:
+		mode = b.cgroups.Mode()
+	case errors.As(b.cgroupErr, &lack):
+		mode = lack.Mode
+	}
+	for _, n := range groupControls {
+		if !b.supports(n.controller) {
+			missing = append(missing, n.control)
+		}
+	}
+	return mode, missing
 }
 
 func (b *Backend) supports(c cgroup.Controller) bool {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/checkcell/checkcell/cgroup"
 	"github.com/checkcell/checkcell/internal/host"
 	"github.com/checkcell/checkcell/sandbox"
 	"github.com/checkcell/checkcell/sandbox/native"
@@ -184,5 +185,31 @@ func TestRefusesWhatCantBeEnforced(t *testing.T) {
 	}
 	if _, known := res.Leftovers.Value(); known || res.Evidence.Usage.CPU.Positive() {
 		t.Errorf("allowed: leftovers %v, usage %+v; want both unknown", res.Leftovers, res.Evidence.Usage)
+	}
+}
+
+// Who knows better what to do about missing groups is quoted; what is missing
+// can be asked for.
+func TestGroupsThatAreMissing(t *testing.T) {
+	host.Need(t, host.UserNS, host.CgroupV2)
+	const fix = "ask Ada for a group"
+	b := open(t, native.Config{CgroupParent: "/no/such/group", CgroupFix: fix})
+	mode, missing := b.Groups()
+	for _, control := range []sandbox.Control{sandbox.ControlCgroup, sandbox.ControlMemory, sandbox.ControlPIDs, sandbox.ControlCPU} {
+		if !slices.Contains(missing, control) {
+			t.Errorf("Groups() below no group = %v, %v, want %s missing", mode, missing, control)
+		}
+	}
+	if mode != cgroup.ModeHybrid && mode != cgroup.ModeV2 {
+		t.Errorf("Groups() = %v, want hybrid or v2, which this host has", mode)
+	}
+	res := run(t, b, sandboxtest.Spec("echo ran"))
+	if detail := res.Outcome.Detail(); res.Outcome.Kind() != sandbox.KindStartFailed || !strings.Contains(detail, "; to fix it: "+fix) {
+		t.Errorf("outcome = %v, want start_failed with %q", res.Outcome, fix)
+	}
+	for _, c := range b.Probe(t.Context()) {
+		if want := slices.Contains(missing, c.Control); (c.Fix == fix) != want {
+			t.Errorf("Probe() says of %s: %+v, want %q to be said: %v", c.Control, c, fix, want)
+		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 type Config struct {
 	CgroupParent string            // an existing group to make ours below, as in /proc/self/cgroup; "" for our own position
 	AllowMissing []sandbox.Control // controls that may be missing on this host
+	CgroupFix    string            // what to do where groups or controllers are missing, if the caller knows better; "" for the usual words
 }
 
 // Backend makes native cells. Its methods may be called at the same time.
