@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
@@ -22,11 +23,13 @@ const patience = 60 * time.Second
 
 // command is one call of checkcell.
 type command struct {
-	under []string // a program that executes it, and that one's arguments
-	args  []string
-	stdin string
-	env   []string // added to our own
-	dir   string   // "" is the package's
+	program string   // "" is the checkcell on PATH
+	under   []string // a program that executes it, and that one's arguments
+	args    []string
+	stdin   string
+	env     []string   // added to our own
+	dir     string     // "" is the package's
+	files   []*os.File // its descriptors from 3 on
 }
 
 // ended is what a call came to. The code is -1 where a signal ended it.
@@ -62,11 +65,12 @@ func (b *buffer) String() string {
 // make readies the call, which does not outlive the test.
 func (c command) make(t testing.TB) *exec.Cmd {
 	t.Helper()
-	call := slices.Concat(c.under, []string{"checkcell"}, c.args)
+	call := slices.Concat(c.under, []string{cmp.Or(c.program, "checkcell")}, c.args)
 	cmd := exec.CommandContext(t.Context(), call[0], call[1:]...)
 	cmd.Stdin = strings.NewReader(c.stdin)
 	cmd.Env = append(os.Environ(), c.env...)
 	cmd.Dir = c.dir
+	cmd.ExtraFiles = c.files
 	return cmd
 }
 

@@ -77,7 +77,7 @@ func (f *runFlags) run(ctx context.Context, s streams, args []string) error {
 	if err != nil {
 		return err
 	}
-	runner := &sandbox.Runner{Backend: backend}
+	runner := pausing(&sandbox.Runner{Backend: backend})
 	live := &passThrough{}
 	if !f.json {
 		live = newPassThrough(s, f.raw)

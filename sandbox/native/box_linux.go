@@ -77,6 +77,11 @@ func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, e
 			b.copyOnly.Store(true)
 		} else if err.Error() != first.Error() {
 			err = fmt.Errorf("%w (and as an overlay: %w)", err, first)
+	if errors.Is(err, errNoAnswer) && ctx.Err() == nil && !errors.Is(err, sandbox.ErrLeftBehind) {
+		// The launcher had died. What there was of the cell is gone and nothing of
+		// the check ran, so all of it is made again, by a launcher that lives.
+		x, err = try(overlay)
+	}
 		}
 	}
 	if err != nil {

@@ -85,6 +85,11 @@ func startLauncher() (*link, error) {
 	return l, nil
 }
 
+// errNoAnswer is wrapped by an error of clone for a launcher or cloner that is
+// gone. There may be a clone all the same, that nobody can tell of: it holds
+// our pipe of orders, and ends when that is closed.
+var errNoAnswer = errors.New("the launcher gave no answer")
+
 // clone has the cloner clone an init with these descriptors, from 1 on, and
 // returns its process id and a pidfd, which is the caller's to close.
 func (l *link) clone(req cloneRequest, fds []int) (pid int, pidfd *os.File, err error) {
@@ -98,7 +103,7 @@ func (l *link) clone(req cloneRequest, fds []int) (pid int, pidfd *os.File, err 
 	}
 	reply, rights, err := l.exchange(req, fds)
 	if err != nil {
-		l.dead = fmt.Errorf("the launcher gave no answer: %w %s; is native.RunLauncher called first in main?", err, l.stderr)
+		l.dead = fmt.Errorf("%w: %w %s; is native.RunLauncher called first in main?", errNoAnswer, err, l.stderr)
 		return 0, nil, l.dead
 	}
 	if len(rights) == 1 {
