@@ -292,3 +292,17 @@ func partOf(t *testing.T, p *process, part string) int {
 	t.Fatalf("there is no part %q", part)
 	return 0
 }
+
+// What Go's runtime ends for want of memory or threads dies of a signal: its exit
+// code 2 would be the command's own.
+func TestRuntimeDeathIsNoExitCode(t *testing.T) {
+	needCells(t)
+	leavesNothing(t)
+	p := command{args: bash("sleep 605")}.start(t)
+	waitForProcess(t, p, "sleep 605")
+	p.signal(t, syscall.SIGQUIT) // as fatal errors do, it goes by the traceback's setting
+	if got := p.wait(t); got.code != -1 || got.stdout != "" {
+		t.Errorf("run under SIGQUIT = %d with stdout %q, want a death by signal and none", got.code, got.stdout)
+	}
+	sweeps(t)
+}

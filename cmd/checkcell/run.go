@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/checkcell/checkcell/internal/report"
@@ -33,6 +34,9 @@ Exit code: the command's own; 124 timed out, 137 killed by a limit or by signal 
 128+n by signal n, 130 canceled by an interrupt, 125 not started, unknown, or the
 cell could not be cleaned up.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// Go's runtime, out of memory or threads, ends the program with 2, which
+			// here would be the command's own code. So it is to die of a signal.
+			debug.SetTraceback("crash")
 			err := f.run(cmd.Context(), s, args)
 			var chosen *exitError
 			if err != nil && (!errors.As(err, &chosen) || chosen.err != nil) {
