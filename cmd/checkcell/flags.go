@@ -202,11 +202,18 @@ func (c *cellFlags) checkLimits() []error {
 	return errs
 }
 
-// open opens the backend and has it remove what crashed runs left.
-func (c *cellFlags) open(ctx context.Context) (*native.Backend, error) {
+// open opens the backend and has it remove what crashed runs left. Jobs is how
+// many cells there will be at once.
+func (c *cellFlags) open(ctx context.Context, jobs int) (*native.Backend, error) {
+	if err := enoughFiles(jobs); err != nil {
+		return nil, exit(exitCannot, err)
+	}
 	b, err := c.openNative(ctx)
 	if err != nil {
 		return nil, exit(exitCannot, err)
+	}
+	if err := b.Fits(c.limits); err != nil {
+		return nil, exit(exitCannot, errors.Join(err, errors.New("nothing was run"), b.Close()))
 	}
 	swept, err := b.Sweep(ctx)
 	if err != nil {
@@ -216,6 +223,22 @@ func (c *cellFlags) open(ctx context.Context) (*native.Backend, error) {
 		slog.Warn("removed what a crashed run left", "groups", swept.Runs, "processes", swept.Processes)
 	}
 	return b, nil
+}
+
+// enoughFiles refuses to begin with fewer descriptors than we are sure to use:
+// Go's runtime itself ends the program where it can't have its first ones, with a
+// code that could be the check's.
+func enoughFiles(jobs int) error {
+	const ours, cell = 48, 20 // 30 and 14 were counted, on a hybrid host
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return fmt.Errorf("read the limit of open files: %w", err)
+	}
+	if need := uint64(ours + cell*jobs); files.Cur < need {
+		return fmt.Errorf("checkcell may open only %d files, and %d are needed for %s at once; raise the limit (ulimit -n %d), or lower --jobs\nnothing was run",
+			files.Cur, need, counted(int64(jobs), "check", "checks"), need)
+	}
+	return nil
 }
 
 // enforced checks, by a trial cell, that this host enforces what the limits

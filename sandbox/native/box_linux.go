@@ -49,6 +49,13 @@ type streamPair struct {
 
 // Create makes and sets up a cell. See sandbox.Backend.
 func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, error) {
+	if err := b.Fits(spec.Limits); err != nil {
+		return nil, err
+	}
+	return b.create(ctx, spec)
+}
+
+func (b *Backend) create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, error) {
 	missing, err := b.refuse(spec)
 	if err != nil {
 		return nil, err
@@ -70,6 +77,11 @@ func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, e
 	}
 	overlay := spec.Workspace != "" && !b.copyOnly.Load()
 	x, err := try(overlay)
+	if errors.Is(err, errNoAnswer) && ctx.Err() == nil && !errors.Is(err, sandbox.ErrLeftBehind) {
+		// The launcher had died. What there was of the cell is gone and nothing of
+		// the check ran, so all of it is made again, by a launcher that lives.
+		x, err = try(overlay)
+	}
 	if err != nil && overlay && ctx.Err() == nil && !errors.Is(err, sandbox.ErrLeftBehind) {
 		// A kernel or a file system that can't do it: a copy is always right.
 		first := err
@@ -77,15 +89,10 @@ func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, e
 			b.copyOnly.Store(true)
 		} else if err.Error() != first.Error() {
 			err = fmt.Errorf("%w (and as an overlay: %w)", err, first)
-	if errors.Is(err, errNoAnswer) && ctx.Err() == nil && !errors.Is(err, sandbox.ErrLeftBehind) {
-		// The launcher had died. What there was of the cell is gone and nothing of
-		// the check ran, so all of it is made again, by a launcher that lives.
-		x, err = try(overlay)
-	}
 		}
 	}
 	if err != nil {
-		return nil, err
+		return nil, withRemedy(err)
 	}
 	return x, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/checkcell/checkcell/cgroup"
 	"github.com/checkcell/checkcell/sandbox"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // initProcesses is how many processes the cell's init is: they are added to
@@ -137,14 +138,15 @@ func (b *Backend) Probe(ctx context.Context) []sandbox.Capability {
 		sandbox.ControlUser, sandbox.ControlRoot, sandbox.ControlPIDNS, sandbox.ControlNetwork, sandbox.ControlIPCNS, sandbox.ControlUTSNS,
 		sandbox.ControlCgroupNS, sandbox.ControlDisk, sandbox.ControlNoFile, sandbox.ControlCaps, sandbox.ControlNoPrivs, sandbox.ControlSeccomp,
 	}
-	res := (&sandbox.Runner{Backend: b}).Run(ctx, spec).Last()
+	seen := &witness{Backend: b}
+	res := (&sandbox.Runner{Backend: seen}).Run(ctx, spec).Last()
 	for _, control := range own {
 		c := sandbox.Capability{Control: control, How: res.Evidence.Receipt.Controls[control]}
 		if res.Success() && c.How != "" {
 			c.State = sandbox.CapabilityInForce
 		} else {
-			c.How = "a trial cell ended " + res.Outcome.String() + " " + res.Cleanup.Detail
-			c.Fix = "this kernel must let this user make namespaces: as root, or with kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, and no AppArmor restriction of user namespaces"
+			c.How = strings.TrimSpace("a trial cell ended " + res.Outcome.String() + " " + res.Cleanup.Detail)
+			c.Fix = seen.fix()
 		}
 		caps = append(caps, c)
 	}
@@ -166,4 +168,34 @@ func (b *Backend) probeLandlock(trial sandbox.Result) sandbox.Capability {
 		c.How = "no trial cell came up"
 	}
 	return c
+}
+
+// witness is a Backend that keeps what Create came to, for its one caller.
+type witness struct {
+	*Backend
+	err error
+}
+
+// Create is that of the Backend, whatever our own limits are: that they leave no
+// room for what a spec asks for (Fits) says nothing of what this host enforces.
+func (w *witness) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, error) {
+	var ours unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &ours); err == nil && ours.Max < uint64(spec.Limits.OpenFiles) {
+		spec.Limits.OpenFiles = int64(ours.Max)
+	}
+	var box sandbox.Box
+	box, w.err = w.create(ctx, spec)
+	return box, w.err
+}
+
+// fix is what to do where a trial cell did not come to its end.
+func (w *witness) fix() string {
+	const namespaces = "this kernel must let this user make namespaces: as root, or with kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, and no AppArmor restriction of user namespaces"
+	switch {
+	case w.err == nil:
+		return "remove that reason; the cell itself could be made"
+	case remedy(w.err) != "":
+		return remedy(w.err)
+	}
+	return namespaces
 }

@@ -39,7 +39,7 @@ func RunLauncher() (code int, was bool) {
 	runtime.LockOSThread()
 	pid, errno := forkCloner(c)
 	if errno != 0 {
-		fmt.Fprintln(os.Stderr, "launcher: fork:", errno)
+		fmt.Fprintln(os.Stderr, "launcher:", withRemedy(fmt.Errorf("fork: %w", errno)))
 		return 1, true
 	}
 	_ = unix.Close(launcherSock) // the cloner's alone from here on
@@ -63,6 +63,14 @@ func RunLauncher() (code int, was bool) {
 func resetInherited() {
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) // lowering it takes a privilege that we may lack
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL}, 0)
+	for _, l := range inherited {
+		// The soft limit on processes bounds a user namespace made under it, whatever
+		// is set inside (inc_rlimit_get_ucounts in kernel/ucount.c).
+		var ours unix.Rlimit
+		if unix.Getrlimit(l.number, &ours) == nil {
+			_ = unix.Setrlimit(l.number, &unix.Rlimit{Cur: ours.Max, Max: ours.Max}) // up to the hard limit everyone may
+		}
+	}
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0) // refused where ours is above it
 }
 

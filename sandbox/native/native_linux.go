@@ -53,10 +53,11 @@ func Open(cfg Config) (*Backend, error) {
 	if b.uids, err = newUIDRange(); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
+	raiseInherited()
 	// The launcher takes its time to start; let it, while our caller goes on.
 	// It comes after the groups, since on pure v2 we may have to be alone in ours.
 	if b.launcher, err = startLauncher(); err != nil {
-		return nil, errors.Join(err, b.Close())
+		return nil, errors.Join(withRemedy(err), b.Close())
 	}
 	return b, nil
 }

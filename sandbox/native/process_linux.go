@@ -76,7 +76,7 @@ func (x *box) execError(stage uint32, errno syscall.Errno) error {
 	name := x.req.Spec.Process.Args[0]
 	switch {
 	case stage == stageFork:
-		return fmt.Errorf("start %s: fork: %w", name, errno)
+		return withRemedy(fmt.Errorf("start %s: fork: %w", name, errno))
 	case errno == unix.ENOENT:
 		return fmt.Errorf("start %s: not found in the cell's root file system (PATH %s): %w", name, optionOf(x.req.Spec.Process.Env, "PATH"), errno)
 	case errno == unix.E2BIG:

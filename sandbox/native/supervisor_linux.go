@@ -18,7 +18,7 @@ import (
 // link is a Backend's side of one launcher and its cloner.
 type link struct {
 	cmd    *exec.Cmd
-	stderr *tail
+	stderr *words
 
 	mu   sync.Mutex // one request at a time
 	sock int        // -1 once it was closed
@@ -28,30 +28,35 @@ type link struct {
 // answerBudget is how long the cloner may take for one clone.
 const answerBudget = 20 * time.Second
 
+// lastWords is how long a launcher that gives no answer may take to say why.
+const lastWords = time.Second
+
 // closeBudget is how long a launcher may take to end.
 const closeBudget = 5 * time.Second
 
-// tail keeps the last bytes written to it: what a launcher says as it fails.
-type tail struct {
+// words keeps the first paragraph written to it: what a launcher says as it
+// fails. Where Go's runtime ends it, that is the reason, and the rest a trace.
+type words struct {
 	mu sync.Mutex
 	b  []byte
 }
 
-func (t *tail) Write(p []byte) (int, error) {
-	const most = 4 << 10
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, p...)
-	if extra := len(t.b) - most; extra > 0 {
-		t.b = append(t.b[:0], t.b[extra:]...)
-	}
+func (w *words) Write(p []byte) (int, error) {
+	const most = 1 << 10
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.b = append(w.b, p[:min(len(p), most-len(w.b))]...)
 	return len(p), nil
 }
 
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(bytes.TrimSpace(t.b))
+func (w *words) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first, _, _ := bytes.Cut(bytes.TrimSpace(w.b), []byte("\n\n"))
+	if len(first) == 0 {
+		return "it said nothing; is native.RunLauncher called first in main?"
+	}
+	return string(first)
 }
 
 // startLauncher executes this program as a launcher, in a session of its own
@@ -67,7 +72,7 @@ func startLauncher() (*link, error) {
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "launcher")
 	defer theirs.Close()
-	l := &link{sock: pair[0], stderr: &tail{}}
+	l := &link{sock: pair[0], stderr: &words{}}
 	timeout := unix.NsecToTimeval(answerBudget.Nanoseconds())
 	err = unix.SetsockoptTimeval(l.sock, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
 	l.cmd = &exec.Cmd{
@@ -103,7 +108,10 @@ func (l *link) clone(req cloneRequest, fds []int) (pid int, pidfd *os.File, err 
 	}
 	reply, rights, err := l.exchange(req, fds)
 	if err != nil {
-		l.dead = fmt.Errorf("%w: %w %s; is native.RunLauncher called first in main?", errNoAnswer, err, l.stderr)
+		ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+		defer cancel()
+		l.reap(ctx)
+		l.dead = fmt.Errorf("%w: %w: %s", errNoAnswer, err, l.stderr)
 		return 0, nil, l.dead
 	}
 	if len(rights) == 1 {
@@ -124,9 +132,9 @@ func (l *link) exchange(req cloneRequest, fds []int) (reply cloneReply, rights [
 		return reply, nil, err
 	}
 	b, oob := make([]byte, unsafe.Sizeof(reply)), make([]byte, unix.CmsgSpace(4))
-	var n, oobn int
+	var n, oobn, flags int
 	err = retry(func() error {
-		n, oobn, _, _, err = unix.Recvmsg(l.sock, b, oob, unix.MSG_CMSG_CLOEXEC)
+		n, oobn, flags, _, err = unix.Recvmsg(l.sock, b, oob, unix.MSG_CMSG_CLOEXEC)
 		return err
 	})
 	switch {
@@ -136,6 +144,9 @@ func (l *link) exchange(req cloneRequest, fds []int) (reply cloneReply, rights [
 		return reply, nil, errors.New("it ended")
 	}
 	reply = *(*cloneReply)(unsafe.Pointer(unsafe.SliceData(b)))
+	if reply.errno == 0 && flags&unix.MSG_CTRUNC != 0 {
+		reply.errno = uint32(unix.EMFILE) // it was cloned, and we have no room for its pidfd (unix(7), SCM_RIGHTS)
+	}
 	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err == nil && len(messages) == 1 {
 		rights, err = unix.ParseUnixRights(&messages[0])
@@ -170,12 +181,18 @@ func (l *link) close(ctx context.Context) error {
 	if l.dead == nil {
 		l.dead = errors.New("the launcher was closed")
 	}
+	l.reap(ctx)
+	return err
+}
+
+// reap waits for the launcher's end, which it kills when ctx ends. It may be
+// called again.
+func (l *link) reap(ctx context.Context) {
 	hung := context.AfterFunc(ctx, func() {
 		_ = l.cmd.Process.Kill() // it does not end by itself
 	})
 	defer hung()
 	_ = l.cmd.Wait() // how it ended changes nothing: it holds nothing of a cell
-	return err
 }
 
 // waitGone returns when the process of pidfd has ended. For an init that means

@@ -1,0 +1,121 @@
+package native
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"syscall"
+
+	"github.com/checkcell/checkcell/sandbox"
+	"golang.org/x/sys/unix"
+)
+
+// This file is about what we ourselves run short of: what our caller or the
+// machine leaves us. A check must not come to feel it and be graded for it.
+
+// inherited are the limits of a process (getrlimit(2)) that a cell would have
+// of our caller and that would make a check fail: how the shell names each, and
+// what a cell needs of it at least. A cell's own limits come from elsewhere.
+var inherited = [...]struct {
+	number     int
+	name, flag string // of ulimit, and of the limit that it gets in the way of
+	need       func(sandbox.Limits) uint64
+}{
+	{unix.RLIMIT_NOFILE, "open files (ulimit -Hn)", "nofile", func(l sandbox.Limits) uint64 { return uint64(l.OpenFiles) }},
+	{unix.RLIMIT_NPROC, "processes of this user (ulimit -Hu)", "pids", func(l sandbox.Limits) uint64 { return needOf(l.Processes, ownProcesses) }},
+	{unix.RLIMIT_FSIZE, "bytes of one file (ulimit -Hf)", "disk", func(l sandbox.Limits) uint64 { return uint64(l.Disk) }},
+	{unix.RLIMIT_AS, "bytes of virtual memory (ulimit -Hv)", "memory", func(l sandbox.Limits) uint64 { return needOf(l.Memory, 0) }},
+	{unix.RLIMIT_DATA, "bytes of data (ulimit -Hd)", "memory", func(l sandbox.Limits) uint64 { return needOf(l.Memory, 0) }},
+	{unix.RLIMIT_CPU, "seconds of processor time (ulimit -Ht)", "timeout", cpuSeconds},
+}
+
+// ownProcesses is room for what the user has beside the check: our threads, the
+// launcher's, the inits. Whatever else runs for that user counts too, but is not
+// ours to foresee.
+const ownProcesses = 64
+
+// needOf is how much a limit lets a cell have, and what comes on top.
+func needOf[T ~int64](l sandbox.Limit[T], more uint64) uint64 {
+	n, bounded := l.Value()
+	if !bounded {
+		return math.MaxUint64
+	}
+	return uint64(n) + more
+}
+
+// cpuSeconds is the most that one process can use up before its deadline.
+func cpuSeconds(l sandbox.Limits) uint64 {
+	cpus, bounded := l.CPUs.Value()
+	if !bounded {
+		return math.MaxUint64
+	}
+	return uint64(math.Ceil(l.Wall.Seconds() * max(1, cpus)))
+}
+
+// raiseInherited raises our own hard limits as far as we may, which is all the
+// way for root, and for others not at all. What we may do with it, our soft
+// limits, stays as it was.
+func raiseInherited() {
+	for _, l := range inherited {
+		var ours unix.Rlimit
+		if unix.Getrlimit(l.number, &ours) != nil {
+			continue // Fits says so
+		}
+		most := uint64(unix.RLIM_INFINITY)
+		if l.number == unix.RLIMIT_NOFILE {
+			most = 1 << 20 // fs.nr_open may be no higher, and refuses more; proc_sys_fs(5)
+		}
+		if ours.Max < most {
+			_ = unix.Setrlimit(l.number, &unix.Rlimit{Cur: ours.Cur, Max: most})
+		}
+	}
+}
+
+// Fits returns an error that names every limit of l which this process's own
+// limits (ulimit) leave no room for and only root could raise. Create refuses
+// such a spec: its check would meet a limit that nobody counts, and be graded for
+// an error of ours. An "unlimited" of l means that no limit is set, and fits.
+func (b *Backend) Fits(l sandbox.Limits) error {
+	var errs []error
+	for _, in := range inherited {
+		var ours unix.Rlimit
+		if err := unix.Getrlimit(in.number, &ours); err != nil {
+			errs = append(errs, fmt.Errorf("read the limit of %s: %w", in.name, err))
+			continue
+		}
+		if need := in.need(l); need != math.MaxUint64 && ours.Max < need {
+			errs = append(errs, fmt.Errorf("limit %s can't be enforced: a cell needs %d, and checkcell was started with a limit of %d %s; raise that, or lower --%s",
+				in.flag, need, ours.Max, in.name, in.flag))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// shortages are what the kernel says when something ran out, and what to do.
+var shortages = [...]struct {
+	errno syscall.Errno
+	fix   string
+}{
+	{unix.EMFILE, "checkcell may open too few files: raise the limit (ulimit -n), or run fewer checks at once (--jobs)"},
+	{unix.ENFILE, "all of this machine's open files are in use: raise fs.file-max, or end programs"},
+	{unix.EAGAIN, "no more processes may be started here: raise the limit of processes around checkcell (ulimit -u, pids.max of its groups), or run fewer checks at once (--jobs)"},
+	{unix.ENOMEM, "memory is short: raise the memory limit around checkcell (memory.max of its groups, ulimit -v), or run fewer checks at once (--jobs)"},
+}
+
+// remedy says what to do about an error that comes of a shortage; "" for others.
+func remedy(err error) string {
+	for _, s := range shortages {
+		if errors.Is(err, s.errno) {
+			return s.fix
+		}
+	}
+	return ""
+}
+
+// withRemedy adds to err what to do about it, where that is known.
+func withRemedy(err error) error {
+	if fix := remedy(err); fix != "" {
+		return fmt.Errorf("%w; %s", err, fix)
+	}
+	return err
+}
