@@ -27,9 +27,10 @@ type command struct {
 	under   []string // a program that executes it, and that one's arguments
 	args    []string
 	stdin   string
-	env     []string   // added to our own
-	dir     string     // "" is the package's
-	files   []*os.File // its descriptors from 3 on
+	env     []string             // added to our own
+	dir     string               // "" is the package's
+	attr    *syscall.SysProcAttr // nil is our own user, in our own group
+	files   []*os.File           // its descriptors from 3 on
 }
 
 // ended is what a call came to. The code is -1 where a signal ended it.
@@ -69,8 +70,7 @@ func (c command) make(t testing.TB) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), call[0], call[1:]...)
 	cmd.Stdin = strings.NewReader(c.stdin)
 	cmd.Env = append(os.Environ(), c.env...)
-	cmd.Dir = c.dir
-	cmd.ExtraFiles = c.files
+	cmd.Dir, cmd.SysProcAttr, cmd.ExtraFiles = c.dir, c.attr, c.files
 	return cmd
 }
 

@@ -191,11 +191,7 @@ func (r *hostileRun) filesLeaked(t *testing.T) error {
 		return claim{ID: name, Title: name, Rung: 4, Check: "sleep " + name, Expect: "x"}
 	}
 	claims := []claim{sleep("1.0501"), {ID: "case", Title: "case", Rung: 4, Check: r.c.script(), Expect: "x"}, sleep("1.0502")}
-	path := filepath.Join(t.TempDir(), "claims.jsonl")
-	if err := os.WriteFile(path, []byte(jsonLines(t, claims)), 0o644); err != nil {
-		return err
-	}
-	p := command{args: []string{"grade", "--json", "--jobs", "1", path}, env: []string{"TMPDIR=" + r.tmp}, dir: r.tmp}.start(t)
+	p := command{args: []string{"grade", "--json", "--jobs", "1", "-"}, stdin: jsonLines(t, claims), env: []string{"TMPDIR=" + r.tmp}, dir: r.tmp}.as(r.user).start(t)
 	var open []int
 	for _, name := range []string{"1.0501", "1.0502"} {
 		waitForProcess(t, p, "sleep "+name)

@@ -37,8 +37,9 @@ type surroundings struct {
 	hits []string // whoever reached a listener
 }
 
-// newSurroundings sets the host up until the test's end.
-func newSurroundings(t *testing.T) *surroundings {
+// newSurroundings sets the host up until the test's end. Where a user starts
+// checkcell, the bait is the user's: nothing but the cell is in the way to it.
+func newSurroundings(t *testing.T, user *delegate) *surroundings {
 	t.Helper()
 	s := &surroundings{files: map[string]string{}, clock: time.Now()}
 	s.listen(t) // first: whoever has the port owns the canaries
@@ -51,6 +52,11 @@ func newSurroundings(t *testing.T) *surroundings {
 		if err := os.WriteFile(path, []byte(canaryText), 0o644); err != nil {
 			t.Fatal(err)
 		}
+		if user != nil {
+			if err := os.Chown(path, ordinary, ordinary); err != nil {
+				t.Fatal(err)
+			}
+		}
 		t.Cleanup(func() {
 			if err := os.Remove(path); err != nil {
 				t.Error(err)
@@ -62,7 +68,7 @@ func newSurroundings(t *testing.T) *surroundings {
 	for path := range s.files {
 		s.files[path] = fingerprint(path)
 	}
-	s.startProcess(t)
+	s.startProcess(t, user)
 	return s
 }
 
@@ -85,9 +91,12 @@ func fingerprint(path string) string {
 
 // startProcess starts the process that no case may touch. It ends with its
 // standard input.
-func (s *surroundings) startProcess(t *testing.T) {
+func (s *surroundings) startProcess(t *testing.T, user *delegate) {
 	t.Helper()
 	s.process = exec.Command("bash")
+	if user != nil {
+		s.process.SysProcAttr = user.attr(user.home)
+	}
 	s.process.Args = []string{canaryProcess, "--norc", "-c", "echo up; read -r line"}
 	in, err := s.process.StdinPipe()
 	if err != nil {
@@ -240,7 +249,7 @@ func (s *surroundings) changed() error {
 
 // The looks at the host see what was done to it.
 func TestSurroundings(t *testing.T) {
-	s := newSurroundings(t)
+	s := newSurroundings(t, nil)
 	if err := errors.Join(s.reached(), s.touched(), s.changed()); err != nil {
 		t.Fatalf("nothing was done, but: %v", err)
 	}

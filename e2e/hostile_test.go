@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -16,12 +17,13 @@ import (
 type hostileRun struct {
 	c         hostileCase
 	host      *surroundings
+	user      *delegate // who starts checkcell; nil is ourselves
 	slow      float64
 	workspace string
 	sources   map[string]string // fingerprints of the workspace's files
 	tmp       string            // checkcell's directory for temporary files, and its own
 	ran       []*process        // every checkcell that was started
-	users     []string          // the cells' user ids on the host, from the receipts
+	users     []string          // the cells' user ids on the host, from the receipts, where nobody else has them
 }
 
 // TestHostile runs every case by itself: what it comes to, and what the host
@@ -29,23 +31,35 @@ type hostileRun struct {
 func TestHostile(t *testing.T) {
 	needCells(t)
 	leavesNothing(t)
+	hostileCasesBy(t, nil, (*hostileRun).do)
+}
+
+// hostileCasesBy has the user start checkcell for every case, and do look at
+// what comes of it.
+func hostileCasesBy(t *testing.T, user *delegate, do func(r *hostileRun, t *testing.T)) {
+	t.Helper()
 	slow := slowness(t)
 	cases := rows[hostileCase](t, hostileTable, hostileCases)
-	around := newSurroundings(t)
+	around := newSurroundings(t, user)
 	turns := make(chan struct{}, 4)
+	var held atomic.Int64
 	t.Run("cases", func(t *testing.T) { // ends when all its cases have
 		for _, c := range cases {
 			t.Run(c.Name, func(t *testing.T) {
 				t.Parallel()
 				turns <- struct{}{}
 				defer func() { <-turns }()
-				newHostileRun(t, c, around, slow).do(t)
+				do(newHostileRun(t, c, around, user, slow), t)
+				if !t.Failed() {
+					held.Add(1)
+				}
 			})
 		}
 	})
+	t.Logf("%d of %d cases held", held.Load(), len(cases))
 }
 
-func newHostileRun(t testing.TB, c hostileCase, around *surroundings, slow float64) *hostileRun {
+func newHostileRun(t testing.TB, c hostileCase, around *surroundings, user *delegate, slow float64) *hostileRun {
 	t.Helper()
 	c.need(t)
 	for path, text := range c.Host.Files {
@@ -61,7 +75,9 @@ func newHostileRun(t testing.TB, c hostileCase, around *surroundings, slow float
 			t.Fatal(err)
 		}
 	}
-	r := &hostileRun{c: c, host: around, slow: slow, workspace: c.workspace(t), tmp: t.TempDir(), sources: map[string]string{}}
+	r := &hostileRun{c: c, host: around, user: user, slow: slow, workspace: c.workspace(t), tmp: t.TempDir(), sources: map[string]string{}}
+	user.give(t, r.workspace)
+	user.give(t, r.tmp)
 	for name := range c.Files {
 		r.sources[name] = fingerprint(filepath.Join(r.workspace, name))
 	}
@@ -90,7 +106,9 @@ func (r *hostileRun) do(t *testing.T) {
 		r.second(t, "next", next, first, r.start(t, r.call(t, next.Check)).wait(t))
 	}
 	for _, p := range r.ran {
-		r.users = append(r.users, userOf(p.stdout.String())...)
+		if r.user == nil { // a user's cells all have the user's own id
+			r.users = append(r.users, userOf(p.stdout.String())...)
+		}
 	}
 	for _, condition := range r.c.After {
 		if err := r.after(t, condition); err != nil {
@@ -141,7 +159,7 @@ func (r *hostileRun) call(t testing.TB, check string) command {
 	for name, value := range r.c.Host.Env {
 		env = append(env, name+"="+value)
 	}
-	return command{args: args, stdin: check, env: env, dir: r.tmp}
+	return command{args: args, stdin: check, env: env, dir: r.tmp}.as(r.user)
 }
 
 func (r *hostileRun) start(t testing.TB, c command) *process {
@@ -198,7 +216,7 @@ func (r *hostileRun) afterStart(t *testing.T, p *process, ms int64) {
 // echo is a run that any host after any case can make.
 func (r *hostileRun) echo(t *testing.T) {
 	t.Helper()
-	got := r.start(t, command{args: []string{"run", "--json", "--check", "-"}, stdin: "echo next", dir: r.tmp, env: []string{"TMPDIR=" + r.tmp}}).wait(t)
+	got := r.start(t, command{args: []string{"run", "--json", "--check", "-"}, stdin: "echo next", dir: r.tmp, env: []string{"TMPDIR=" + r.tmp}}.as(r.user)).wait(t)
 	zero, next := 0, "next\n"
 	if err := (hostileWant{Kind: "exited", ExitCode: &zero, Stdout: &next}).match(got, r.slow); err != nil {
 		t.Errorf("the next run: %v\n%s", err, got.stderr)

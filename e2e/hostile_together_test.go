@@ -60,7 +60,7 @@ func honest(round int) (all []hostileClaim, want []string) {
 func TestHostileTogether(t *testing.T) {
 	needCells(t)
 	leavesNothing(t)
-	around := newSurroundings(t)
+	around := newSurroundings(t, nil)
 	var all []hostileClaim
 	var want []string
 	for i, c := range rows[hostileCase](t, hostileTable, hostileCases) {

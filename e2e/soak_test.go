@@ -59,7 +59,7 @@ func TestSoak(t *testing.T) {
 		w.c.need(t)
 	}
 	t.Logf("%s=%d %s=%d\n%s", soakVar, n, soakSeedVar, seed, strings.Join(d.log, "\n"))
-	around := newSurroundings(t)
+	around := newSurroundings(t, nil)
 	began := time.Now()
 	t.Run("at once", func(t *testing.T) {
 		t.Run("claims", func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestSoak(t *testing.T) {
 		t.Run("alone", func(t *testing.T) {
 			t.Parallel()
 			for i, c := range d.alone {
-				t.Run(fmt.Sprintf("%d-%s", i, c.Name), func(t *testing.T) { newHostileRun(t, c, around, slow).do(t) })
+				t.Run(fmt.Sprintf("%d-%s", i, c.Name), func(t *testing.T) { newHostileRun(t, c, around, nil, slow).do(t) })
 			}
 		})
 	})
