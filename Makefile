@@ -9,7 +9,7 @@ export GOFLAGS += -buildvcs=false
 
 TESTRUN := go run ./internal/host/testrun
 
-.PHONY: build test race lint fuzz bench demo test-vm clean
+.PHONY: build test race lint fuzz bench demo test-vm test-vm-systemd clean
 
 build:
 	@.ci/deps build
@@ -43,6 +43,10 @@ test-vm: ## groups and cells on a cgroup v2 kernel, in an emulated machine
 	@.ci/deps vm
 	CGO_ENABLED=0 go test -c -o bin/vm/ ./cgroup ./sandbox/native
 	e2e/vm/run.sh bin/vm/*.test
+
+test-vm-systemd: build ## cells for an ordinary user of systemd, in an emulated machine
+	@.ci/deps vm
+	e2e/vm/systemd.sh bin/checkcell
 
 clean:
 	rm -rf bin
