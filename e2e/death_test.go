@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -173,7 +174,25 @@ func TestKilledInEachPhase(t *testing.T) {
 			if got := verdicts(lines); !slices.Equal(got, []string{"before verified null"}) {
 				t.Errorf("a grade that was killed in %s has written %q, want the line of the claim before, and no more", phase, got)
 			}
+			settled(t, out, phase == "teardown" || phase == "result")
 		})
+	}
+}
+
+// settled wants, beside the grade lines of a killed grade, what was settled by then,
+// in regrade's words. A cell that nobody tore down verifies nothing.
+func settled(t *testing.T, out string, recorded bool) {
+	t.Helper()
+	want := []string{"before unrunnable CLEANUP_FAILED", "victim unrunnable CLEANUP_FAILED"}
+	if !recorded {
+		want = want[:1]
+	}
+	var all []string
+	for _, l := range regrade(t, out+".settled") {
+		all = append(all, fmt.Sprint(deref(l.ID), " ", l.Verdict, " ", deref(l.NoteKind)))
+	}
+	if !slices.Equal(all, want) {
+		t.Errorf("regrade of what was settled = %q, want %q", all, want)
 	}
 }
 

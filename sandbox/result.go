@@ -83,6 +83,7 @@ type Cleanup struct {
 // Result is one run of one step in full. Its JSON is checkcell.result/v1.
 type Result struct {
 	ID        string
+	Step      Step // what ran; StepCheck where there was no cell. It is not part of the JSON.
 	Backend   string
 	Outcome   Outcome
 	Stdout    Capture

@@ -100,7 +100,7 @@ func (r *Runner) neverStarted(ctx context.Context, spec Spec, began time.Time, e
 		f.canceled = canceledWords(ctx)
 	}
 	res := Result{
-		ID: spec.ID, Backend: r.Backend.Name(), Outcome: settle(f),
+		ID: spec.ID, Step: StepCheck, Backend: r.Backend.Name(), Outcome: settle(f),
 		Started: began, Ended: time.Now(), Cleanup: Cleanup{State: CleanupDone},
 		Leftovers: Read(0),
 	}
@@ -130,7 +130,7 @@ type stepped struct {
 
 // step takes one step through phases 2 to 6.
 func (r *Runner) step(ctx context.Context, box Box, spec Spec, step Step) stepped {
-	res := Result{ID: spec.ID, Backend: r.Backend.Name(), Started: time.Now()}
+	res := Result{ID: spec.ID, Step: step, Backend: r.Backend.Name(), Started: time.Now()}
 	w, err := r.start(ctx, box, spec, step)
 	f := facts{}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"runtime"
 
@@ -129,13 +130,18 @@ func readAll(ctx context.Context, sources []claims.Source) (*grade.Batch, int, e
 // keepSources refuses an --out that would empty a file of claims before the
 // second pass.
 func (f *gradeFlags) keepSources(sources []claims.Source) error {
-	out, err := os.Stat(f.out)
-	if err != nil {
-		return nil // nothing is there yet; os.Create says what else is wrong
+	if f.out == "" {
+		return nil
 	}
-	for _, s := range sources {
-		if info, err := os.Stat(s.Name()); err == nil && os.SameFile(out, info) {
-			return fmt.Errorf("--out %s: it is a file of claims", f.out)
+	for _, name := range []string{f.out, f.out + settledSuffix} {
+		out, err := os.Stat(name)
+		if err != nil {
+			continue // nothing is there yet; os.Create says what else is wrong
+		}
+		for _, s := range sources {
+			if info, err := os.Stat(s.Name()); err == nil && os.SameFile(out, info) {
+				return fmt.Errorf("--out %s: it is a file of claims", name)
+			}
 		}
 	}
 	return nil
@@ -158,7 +164,12 @@ func (f *gradeFlags) canWrite() error {
 type outputs struct {
 	writers []io.Writer
 	file    *os.File
+	settled *report.Settled // nil where there is no file that a crash could leave short
 }
+
+// settledSuffix, behind the name of --out, is where results are until their grade
+// lines are in that file: after a crash of ours, regrade reads them there.
+const settledSuffix = ".settled"
 
 func (f *gradeFlags) outputs(s streams) (*outputs, error) {
 	o := &outputs{}
@@ -172,15 +183,32 @@ func (f *gradeFlags) outputs(s streams) (*outputs, error) {
 		}
 		o.file = file
 		o.writers = append(o.writers, file)
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			var old bool
+			if o.settled, old, err = report.KeepSettled(f.out + settledSuffix); err != nil {
+				return nil, errors.Join(fmt.Errorf("--out: %w", err), file.Close())
+			}
+			if old {
+				slog.Warn("replaced what a crashed grade had settled", "file", f.out+settledSuffix)
+			}
+		}
 	}
 	return o, nil
 }
 
-func (o *outputs) close() error {
-	if o.file == nil {
-		return nil
+// close ends the file, and keeps what was settled unless all of it is there.
+func (o *outputs) close(failed error) error {
+	if o.file != nil {
+		failed = errors.Join(failed, o.file.Close())
 	}
-	return o.file.Close()
+	if o.settled == nil {
+		return failed
+	}
+	if failed == nil {
+		return o.settled.Done()
+	}
+	path, err := o.settled.Keep()
+	return errors.Join(failed, err, fmt.Errorf("results that were settled, written or not, are in %s, for regrade", path))
 }
 
 // gradeAll is the second pass.
@@ -200,6 +228,9 @@ func (f *gradeFlags) gradeAll(ctx context.Context, s streams, path intake.Path, 
 	if !f.json && !onTerminal {
 		w.plain = bufio.NewWriter(s.out)
 	}
+	if out.settled != nil {
+		path.Settled = out.settled.Add
+	}
 	var failed error
 	for g, err := range path.All(ctx, claims.Read(ctx, sources)) {
 		if errors.Is(err, intake.ErrNotRun) {
@@ -218,7 +249,7 @@ func (f *gradeFlags) gradeAll(ctx context.Context, s streams, path intake.Path, 
 	if n := w.summary.Total; failed == nil && ctx.Err() == nil && n != total {
 		failed = fmt.Errorf("%d claims were read first, but %d then: a file of claims was changed", total, n)
 	}
-	failed = errors.Join(failed, w.close(), out.close())
+	failed = out.close(errors.Join(failed, w.close()))
 	human := s.out
 	if f.json {
 		human = s.err

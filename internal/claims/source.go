@@ -130,11 +130,11 @@ func walk(dir string) ([]Source, error) {
 func spooled(name string, kind format, from io.Reader) ([]Source, error) {
 	f, err := os.CreateTemp("", "checkcell-claims-")
 	if err != nil {
-		return nil, fmt.Errorf("keep %s: %w", name, err)
+		return nil, fmt.Errorf("keep %s: %w; name another directory in TMPDIR", name, err)
 	}
 	size, err := copyUnlinked(f, from)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("keep %s: %w", name, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("keep %s: %w; name another directory in TMPDIR", name, err), f.Close())
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(f, 0, size)), nil }
 	return []Source{{name: name, kind: kind, most: maxClaim, open: open, spool: f}}, nil

@@ -26,6 +26,10 @@ type Path struct {
 	Env          map[string]string
 	AllowMissing []sandbox.Control
 	Jobs         int // how many run at once; at least 1
+
+	// Settled gets the result of each check that a cell was asked for, before that
+	// is torn down, after the Runner's own Sink and by the same rules. It may be nil.
+	Settled func(claims.Claim, sandbox.Result) error
 }
 
 // Graded is a claim with its grade and the evidence for it.
@@ -56,7 +60,7 @@ func (p Path) One(ctx context.Context, c claims.Claim) Graded {
 		g.Grade = gradeOf(c.Evidence, res)
 		return g
 	}
-	rec := p.Runner.Run(ctx, spec)
+	rec := p.runner(c).Run(ctx, spec)
 	g.Parse, g.Result = rec.Parse, rec.Check
 	if rec.Check != nil {
 		g.Grade = gradeOf(c.Evidence, *rec.Check)
@@ -68,6 +72,26 @@ func (p Path) One(ctx context.Context, c claims.Claim) Graded {
 		g.Grade = grade.For(c.Evidence, &grade.Execution{Outcome: sandbox.StartFailed(why)})
 	}
 	return g
+}
+
+// runner is the Runner for one claim. What the syntax pass came to is no result
+// of the check, and is not handed on.
+func (p Path) runner(c claims.Claim) *sandbox.Runner {
+	if p.Settled == nil {
+		return p.Runner
+	}
+	r := *p.Runner
+	r.Sink = func(res sandbox.Result) error {
+		var err error
+		if p.Runner.Sink != nil {
+			err = p.Runner.Sink(res)
+		}
+		if res.Step == sandbox.StepCheck {
+			err = errors.Join(err, p.Settled(c, res))
+		}
+		return err
+	}
+	return &r
 }
 
 // neverStarted is the result of a claim that asks for what it can't have.

@@ -32,9 +32,13 @@ type Lines struct {
 // written whole, on a full disk for one, is taken out again, so that no half
 // line is left that looks whole.
 func NewLines(w io.Writer, batch *grade.Batch) *Lines {
-	l := &Lines{batch: batch}
+	return &Lines{batch: batch, write: wholeLines(w)}
+}
+
+// wholeLines returns a function that writes one line to w, or takes it back.
+func wholeLines(w io.Writer) func([]byte) error {
 	f, ok := w.(*os.File)
-	l.write = func(line []byte) error {
+	return func(line []byte) error {
 		n, err := w.Write(line)
 		if err == nil && n == len(line) {
 			return nil
@@ -45,7 +49,6 @@ func NewLines(w io.Writer, batch *grade.Batch) *Lines {
 		}
 		return err
 	}
-	return l
 }
 
 func partial(n, of int) error {
@@ -130,7 +133,7 @@ func (l *Lines) push(e entry) error {
 	if l.spool == nil {
 		f, err := os.CreateTemp("", "checkcell-lines-*")
 		if err != nil {
-			return fmt.Errorf("keep lines that wait: %w", err)
+			return fmt.Errorf("keep lines that wait: %w; name another directory in TMPDIR", err)
 		}
 		if err := os.Remove(f.Name()); err != nil {
 			return errors.Join(fmt.Errorf("keep lines that wait: %w", err), f.Close())
@@ -143,7 +146,7 @@ func (l *Lines) push(e entry) error {
 		}
 	}
 	if err := l.tail.Encode(e); err != nil {
-		return fmt.Errorf("keep lines that wait: %w", err)
+		return fmt.Errorf("keep lines that wait: %w; name another directory in TMPDIR", err)
 	}
 	l.count++
 	return nil
