@@ -28,6 +28,10 @@ const (
 	RequireVar = "CHECKCELL_REQUIRE"
 	// SkipLogVar names a file to which every skip is appended as one line.
 	SkipLogVar = "CHECKCELL_SKIPLOG"
+	// MachineVar is "expendable" where tests may do to the machine what others on
+	// it would not forgive, such as set its clock. Only the emulated machine, which
+	// is thrown away after its tests, says so.
+	MachineVar = "CHECKCELL_MACHINE"
 )
 
 // Cap is one thing that a machine may or may not offer to a test.
@@ -55,6 +59,7 @@ const (
 	Crun                      // crun is installed
 	Runsc                     // runsc is installed
 	QEMU                      // qemu-system-x86_64 is installed
+	ClockSettable             // the clock can be set, and the machine is there to be lost
 	Chromium                  // a Chromium browser is installed
 	StressNG                  // stress-ng is where a cell looks for it
 	DBusDaemon                // dbus-daemon is installed
@@ -63,7 +68,7 @@ const (
 var capWords = [...]string{
 	"none", "root", "cgroup-writable", "cgroup-v1", "cgroup-v2", "cgroup-pure-v2", "cgroup-kill",
 	"memory-cgroup", "pids-cgroup", "userns", "unpriv-userns", "overlay-userns",
-	"bash", "python3", "docker", "runc", "crun", "runsc", "qemu", "chromium", "stress-ng", "dbus-daemon",
+	"bash", "python3", "docker", "runc", "crun", "runsc", "qemu", "clock-settable", "chromium", "stress-ng", "dbus-daemon",
 }
 
 // String returns the word that stands for c in CHECKCELL_REQUIRE and in skips.

@@ -63,6 +63,8 @@ func (c Cap) probe() error {
 		return try(nil, "runsc", "--version")
 	case QEMU:
 		return try(nil, "qemu-system-x86_64", "--version")
+	case ClockSettable:
+		return probeClock()
 	case Chromium:
 		return try(nil, "chromium", "--version")
 	case StressNG:
@@ -104,6 +106,8 @@ func (c Cap) fix() string {
 		return "start dockerd (Debian's package docker.io)"
 	case QEMU:
 		return "apt-get install qemu-system-x86"
+	case ClockSettable:
+		return "run make test-vm, whose machine has " + MachineVar + "=expendable"
 	case Bash, Python3, Runc, Crun, Runsc, Chromium, StressNG, DBusDaemon:
 		return "apt-get install " + c.String()
 	}
@@ -113,6 +117,18 @@ func (c Cap) fix() string {
 func probeRoot() error {
 	if uid := os.Geteuid(); uid != 0 {
 		return fmt.Errorf("the effective user is %d", uid)
+	}
+	return nil
+}
+
+// probeClock sets the clock to what it is, but only where nobody would mind.
+func probeClock() error {
+	if value := os.Getenv(MachineVar); value != "expendable" {
+		return fmt.Errorf("%s is %q", MachineVar, value)
+	}
+	var now syscall.Timeval
+	if err := errors.Join(syscall.Gettimeofday(&now), syscall.Settimeofday(&now)); err != nil {
+		return fmt.Errorf("set the clock: %w", err)
 	}
 	return nil
 }
