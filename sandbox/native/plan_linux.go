@@ -277,6 +277,11 @@ func (p *planner) scratch(m specs.Mount, dst string) {
 		return
 	}
 	p.mkdir(".scratch/.overlay", 0o700)
+	// A tmpfs has user attributes since Linux 6.6. Without them an overlay mounts all
+	// the same, and then fails to make a directory where another was removed.
+	mark := "x"
+	p.simple("set an attribute of a file in a tmpfs", unix.SYS_SETXATTR,
+		p.text(".scratch/.overlay"), p.text("user.checkcell"), p.text(mark), uintptr(len(mark)), 0)
 	p.mkdirAll(".lower")
 	p.bindHost(lower, ".lower")
 	p.mount("work", dst, "overlay", unix.MS_NOSUID|unix.MS_NODEV,
