@@ -63,8 +63,8 @@ func startBus(t *testing.T, dir string) *dbus.Conn {
 	return conn
 }
 
-// manager answers on a bus in the place of systemd.
-type manager struct {
+// fakeSystemd answers on a bus in the place of systemd.
+type fakeSystemd struct {
 	conn   *dbus.Conn
 	refuse string        // the error that it answers with; "" for none
 	result string        // how the job ends; "" for never
@@ -85,7 +85,7 @@ type unit struct {
 }
 
 // StartTransientUnit is systemd's; see org.freedesktop.systemd1(5).
-func (m *manager) StartTransientUnit(name, mode string, properties []property, _ []unit) (dbus.ObjectPath, *dbus.Error) {
+func (m *fakeSystemd) StartTransientUnit(name, mode string, properties []property, _ []unit) (dbus.ObjectPath, *dbus.Error) {
 	m.name, m.mode, m.have = name, mode, map[string]any{}
 	for _, p := range properties {
 		m.have[p.Name] = p.Value.Value()
@@ -105,12 +105,12 @@ func (m *manager) StartTransientUnit(name, mode string, properties []property, _
 }
 
 // Get is that of the properties.
-func (m *manager) Get(_, _ string) (dbus.Variant, *dbus.Error) {
+func (m *fakeSystemd) Get(_, _ string) (dbus.Variant, *dbus.Error) {
 	return dbus.MakeVariant("/user.slice"), nil
 }
 
 // serve puts m on a bus at dir/bus.
-func (m *manager) serve(t *testing.T, dir string) {
+func (m *fakeSystemd) serve(t *testing.T, dir string) {
 	t.Helper()
 	m.conn, m.asked = startBus(t, dir), make(chan struct{})
 	for _, of := range []string{"org.freedesktop.systemd1.Manager", "org.freedesktop.DBus.Properties"} {
@@ -128,13 +128,13 @@ func TestEnterWhatSystemdSays(t *testing.T) {
 	host.Need(t, host.DBusDaemon)
 	for _, tt := range []struct {
 		name string
-		m    manager
+		m    fakeSystemd
 		want string
 	}{
-		{"it refuses", manager{refuse: "not today"}, "not today"},
-		{"the job fails", manager{result: "failed"}, `systemd says "failed"; its journal has the reason: journalctl --user -u checkcell-`},
-		{"the job is canceled", manager{result: "canceled"}, `systemd says "canceled"`},
-		{"done but not true", manager{result: "done"}, "but this process is in /"},
+		{"it refuses", fakeSystemd{refuse: "not today"}, "not today"},
+		{"the job fails", fakeSystemd{result: "failed"}, `systemd says "failed"; its journal has the reason: journalctl --user -u checkcell-`},
+		{"the job is canceled", fakeSystemd{result: "canceled"}, `systemd says "canceled"`},
+		{"done but not true", fakeSystemd{result: "done"}, "but this process is in /"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -151,7 +151,7 @@ func TestEnterWhatSystemdSays(t *testing.T) {
 func TestEnterAsksFor(t *testing.T) {
 	host.Need(t, host.DBusDaemon)
 	dir := t.TempDir()
-	m := manager{refuse: "seen enough"}
+	m := fakeSystemd{refuse: "seen enough"}
 	m.serve(t, dir)
 	if name, err := Enter(t.Context(), dir); err == nil {
 		t.Fatalf("Enter = %q, nil, want an error", name)
@@ -171,7 +171,7 @@ func TestEnterAsksFor(t *testing.T) {
 func TestEnterEndsWithItsContext(t *testing.T) {
 	host.Need(t, host.DBusDaemon)
 	dir := t.TempDir()
-	m := manager{}
+	m := fakeSystemd{}
 	m.serve(t, dir)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	withdrawn := errors.New("withdrawn")
