@@ -41,7 +41,8 @@ type Backend struct {
 // own directory for them. Where groups, or a controller of them, are missing
 // and Config.AllowMissing does not name them, cells that need them are refused
 // by Create, with the reason and what to do; Open itself fails only where
-// something is wrong beyond that. Call Close when done.
+// something is wrong beyond that. As root it raises this process's hard limits
+// (ulimit -H), since cells can have no more; see Fits. Call Close when done.
 func Open(cfg Config) (*Backend, error) {
 	b := &Backend{cfg: cfg, privileged: os.Geteuid() == 0, landlock: landlockABI()}
 	var all []cgroup.Controller

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"syscall"
 
 	"github.com/checkcell/checkcell/sandbox"
@@ -22,10 +23,10 @@ var inherited = [...]struct {
 	need       func(sandbox.Limits) uint64
 }{
 	{unix.RLIMIT_NOFILE, "open files (ulimit -Hn)", "nofile", func(l sandbox.Limits) uint64 { return uint64(l.OpenFiles) }},
-	{unix.RLIMIT_NPROC, "processes of this user (ulimit -Hu)", "pids", func(l sandbox.Limits) uint64 { return needOf(l.Processes, ownProcesses) }},
+	{unix.RLIMIT_NPROC, "processes of this user (ulimit -Hu)", "pids", processes},
 	{unix.RLIMIT_FSIZE, "bytes of one file (ulimit -Hf)", "disk", func(l sandbox.Limits) uint64 { return uint64(l.Disk) }},
-	{unix.RLIMIT_AS, "bytes of virtual memory (ulimit -Hv)", "memory", func(l sandbox.Limits) uint64 { return needOf(l.Memory, 0) }},
-	{unix.RLIMIT_DATA, "bytes of data (ulimit -Hd)", "memory", func(l sandbox.Limits) uint64 { return needOf(l.Memory, 0) }},
+	{unix.RLIMIT_AS, "bytes of virtual memory (ulimit -Hv)", "memory", func(l sandbox.Limits) uint64 { return needOf(l.Memory) }},
+	{unix.RLIMIT_DATA, "bytes of data (ulimit -Hd)", "memory", func(l sandbox.Limits) uint64 { return needOf(l.Memory) }},
 	{unix.RLIMIT_CPU, "seconds of processor time (ulimit -Ht)", "timeout", cpuSeconds},
 }
 
@@ -34,13 +35,20 @@ var inherited = [...]struct {
 // ours to foresee.
 const ownProcesses = 64
 
-// needOf is how much a limit lets a cell have, and what comes on top.
-func needOf[T ~int64](l sandbox.Limit[T], more uint64) uint64 {
+// needOf is how much a limit lets a cell have: RLIM_INFINITY for "unlimited".
+func needOf[T ~int64](l sandbox.Limit[T]) uint64 {
 	n, bounded := l.Value()
 	if !bounded {
 		return math.MaxUint64
 	}
-	return uint64(n) + more
+	return uint64(n)
+}
+
+// processes leaves "unlimited" to what the user has, which the kernel never
+// makes infinite: half of what fits into memory (fork_init in kernel/fork.c).
+func processes(l sandbox.Limits) uint64 {
+	n, _ := l.Processes.Value()
+	return uint64(n) + ownProcesses
 }
 
 // cpuSeconds is the most that one process can use up before its deadline.
@@ -74,7 +82,7 @@ func raiseInherited() {
 // Fits returns an error that names every limit of l which this process's own
 // limits (ulimit) leave no room for and only root could raise. Create refuses
 // such a spec: its check would meet a limit that nobody counts, and be graded for
-// an error of ours. An "unlimited" of l means that no limit is set, and fits.
+// an error of ours.
 func (b *Backend) Fits(l sandbox.Limits) error {
 	var errs []error
 	for _, in := range inherited {
@@ -83,12 +91,19 @@ func (b *Backend) Fits(l sandbox.Limits) error {
 			errs = append(errs, fmt.Errorf("read the limit of %s: %w", in.name, err))
 			continue
 		}
-		if need := in.need(l); need != math.MaxUint64 && ours.Max < need {
-			errs = append(errs, fmt.Errorf("limit %s can't be enforced: a cell needs %d, and checkcell was started with a limit of %d %s; raise that, or lower --%s",
-				in.flag, need, ours.Max, in.name, in.flag))
+		if need := in.need(l); ours.Max < need {
+			errs = append(errs, fmt.Errorf("limit %s can't be enforced: a cell needs %s, and checkcell was started with a limit of %d %s; raise that, or lower --%s",
+				in.flag, amount(need), ours.Max, in.name, in.flag))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func amount(n uint64) string {
+	if n == math.MaxUint64 {
+		return "no limit"
+	}
+	return strconv.FormatUint(n, 10)
 }
 
 // shortages are what the kernel says when something ran out, and what to do.
