@@ -34,8 +34,9 @@ type value struct {
 
 func (f figures) values() []value {
 	return []value{
-		// The heap of Go is what the collector lets it be, and threads are kept.
-		{"KiB of memory", f.rssKiB, 16 << 10},
+		// The heap of Go is what the collector lets it be after results of some MiB
+		// each, and threads are kept.
+		{"KiB of memory", f.rssKiB, 32 << 10},
 		{"threads", f.threads, 8},
 		{"open files", f.files, 0},
 		{"groups", f.groups, 0},
