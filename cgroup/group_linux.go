@@ -221,7 +221,27 @@ func (g *Group) Members() ([]int, error) {
 //
 // On version 1 alone the proof is that the kernel lists nobody, and it lists only
 // who our PID namespace or one below it holds; whoever was started from here does.
-func (g *Group) Kill(ctx context.Context) error { return g.kill(ctx) }
+//
+// The limit of processors is lifted for it: a process that is throttled dies only
+// when its group may run again, up to a period later.
+func (g *Group) Kill(ctx context.Context) error {
+	if !g.removed.Load() {
+		g.unthrottle()
+	}
+	return g.kill(ctx)
+}
+
+// unthrottle lifts the limit of processors. Where it can't, dying takes longer.
+func (g *Group) unthrottle() {
+	n, err := g.home(CPU)
+	switch {
+	case err != nil || g.controls["cpu"] == "":
+	case n.v2:
+		_ = n.dir.write("cpu.max", "max")
+	default:
+		_ = n.dir.write("cpu.cfs_quota_us", "-1")
+	}
+}
 
 // Remove removes the group from every hierarchy, with the groups that members
 // made below it. It doesn't kill: while a process is in it, it waits, and when

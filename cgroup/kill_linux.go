@@ -17,6 +17,7 @@ type killer struct {
 	atOnce bool     // there is cgroup.kill (Linux 5.14)
 	wait   pause
 	blows  int // writes to cgroup.kill
+	rests  int // waits of full length
 }
 
 // kill ends all processes in t and below, and returns nil only when none is left
@@ -109,7 +110,8 @@ func (k *killer) look() (populated, others bool, err error) {
 // strike kills once. One cgroup.kill reaches every process that is there or is
 // being born, but for one whose first thread has ended: the signal goes to that
 // thread (cgroup_kill in kernel/cgroup/cgroup.c). So what outlives it for long is
-// also signaled process by process, and what was moved in later is killed again.
+// also signaled process by process, and what was moved in later is killed again,
+// ever more rarely: each blow takes time from those who are dying.
 //
 // Without cgroup.kill every member is signaled, and again, until none is born any
 // more. Only a group that holds out is frozen for it: version 1 takes
@@ -121,7 +123,10 @@ func (k *killer) strike(populated bool) error {
 		}
 		return k.frozen(func() error { return signalAll(k.nodes) })
 	}
-	if k.blows == 0 || k.blows == 1 && k.wait.last > patience || k.wait.long() {
+	if k.wait.long() {
+		k.rests++
+	}
+	if k.blows == 0 || k.blows == 1 && k.wait.last > patience || k.rests&(k.rests-1) == 0 && k.rests > 0 {
 		k.blows++
 		if err := k.nodes[0].dir.write("cgroup.kill", "1"); err != nil {
 			return err

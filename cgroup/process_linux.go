@@ -44,21 +44,34 @@ func checkProc() error {
 
 // members returns the live processes in nodes, in ascending order. With
 // errInvisible come those that are visible.
+//
+// A cgroup2 group lists nobody who has ended with all threads
+// (css_task_iter_advance in kernel/cgroup/cgroup.c), so its members need no
+// second look, which would cost a large group's kill more than the kill does.
 func members(nodes []node) (live []int, err error) {
-	var pids []int
+	var listed []int // by version 1
 	var invisible error
 	for _, n := range nodes {
 		some, err := n.dir.members()
 		if errors.Is(err, errInvisible) {
 			invisible, err = fmt.Errorf("%s: %w", n.dir.path(), err), nil
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
+		case n.v2:
+			live = append(live, some...)
+		default:
+			listed = append(listed, some...)
 		}
-		pids = append(pids, some...)
 	}
-	slices.Sort(pids)
-	for _, pid := range slices.Compact(pids) {
+	slices.Sort(live)
+	slices.Sort(listed)
+	sure := len(live)
+	for _, pid := range slices.Compact(listed) {
+		if _, ok := slices.BinarySearch(live[:sure], pid); ok {
+			continue
+		}
 		p, ok, err := readProcess(pid)
 		if err != nil {
 			return nil, err
@@ -67,7 +80,8 @@ func members(nodes []node) (live []int, err error) {
 			live = append(live, pid)
 		}
 	}
-	return live, invisible
+	slices.Sort(live)
+	return slices.Compact(live), invisible
 }
 
 // signalBatch is how many processes signalAll takes on at once: it holds a

@@ -53,7 +53,9 @@ func (x *box) countLeftovers() sandbox.Reading {
 		x.lists = append(x.lists, fmt.Sprintf("leftovers: %v", err))
 		return sandbox.Reading{}
 	}
-	members = slices.DeleteFunc(members, doomed)
+	if !running { // otherwise we end it, and all that are there end with it
+		members = slices.DeleteFunc(members, doomed)
+	}
 	n := len(members)
 	if slices.Contains(members, x.pid) {
 		n--
