@@ -160,6 +160,15 @@ func (d dir) has(name string) (bool, error) {
 	return true, nil
 }
 
+// writable returns an error unless entries may be made in d.
+func (d dir) writable() error {
+	err := d.use(func(at int) error { return unix.Faccessat(at, ".", unix.W_OK, unix.AT_EACCESS) })
+	if err != nil {
+		return &fs.PathError{Op: "write to", Path: d.path(), Err: err}
+	}
+	return nil
+}
+
 // subs returns the names of the directories in d. The link count of a kernfs
 // directory counts them, which spares most groups the listing.
 func (d dir) subs() ([]string, error) {

@@ -29,35 +29,53 @@ func (e lackError) Error() string {
 	return (&MissingError{Mode: ModeV2, Missing: e}).Error()
 }
 
-// findPlace returns the first place that has all required controllers: the
-// parent asked for; our own group; as the real root of the hierarchy, its root.
-// A lackError says what was wrong with each of them.
+// findPlace returns the place that has most controllers: the parent asked for;
+// our own group; as the real root of the hierarchy, its root, where that has
+// more. A lackError says which required ones none has, and what was wrong with
+// each place.
 func findPlace(u use, cfg Config) (place, error) {
 	p, err := makePlace(u.dir, u, cfg)
 	var lack lackError
-	if err == nil || cfg.Parent != "" || u.dir == u.mount.point || !errors.As(err, &lack) {
+	if err != nil && !errors.As(err, &lack) || err == nil && len(p.missing) == 0 || cfg.Parent != "" || u.dir == u.mount.point {
 		return p, err
 	}
-	root, rootErr := openDir(u.mount.point)
-	if rootErr != nil {
-		return place{}, errors.Join(err, rootErr)
-	}
-	real, rootErr := isRealRoot(root)
-	if rootErr := errors.Join(rootErr, root.close()); rootErr != nil || !real {
-		return place{}, errors.Join(err, rootErr)
-	}
-	p, rootErr = makePlace(u.mount.point, u, cfg)
+	root, rootErr := rootPlace(u, cfg)
 	var lackToo lackError
-	if errors.As(rootErr, &lackToo) {
+	switch {
+	case rootErr == nil && err == nil && len(root.missing) >= len(p.missing):
+		return p, errors.Join(root.undo(), root.parent.close())
+	case rootErr == nil && err == nil:
+		return root, errors.Join(p.undo(), p.parent.close())
+	case rootErr == nil:
+		return root, nil
+	case err == nil:
+		return p, nil
+	case errors.As(rootErr, &lackToo):
 		for c, why := range lackToo {
 			lack[c] = strings.TrimPrefix(lack[c]+"; "+why, "; ")
 		}
 		return place{}, lack
 	}
-	if rootErr != nil {
-		return place{}, errors.Join(err, rootErr)
+	return place{}, errors.Join(err, rootErr)
+}
+
+// rootPlace makes a place of the hierarchy's root, if it is there to be had.
+func rootPlace(u use, cfg Config) (place, error) {
+	root, err := openDir(u.mount.point)
+	if err != nil {
+		return place{}, err
 	}
-	return p, nil
+	real, err := isRealRoot(root)
+	if err == nil && !real {
+		err = fmt.Errorf("%s is the root of a cgroup namespace", u.mount.point)
+	}
+	if err == nil {
+		err = root.writable()
+	}
+	if err := errors.Join(err, root.close()); err != nil {
+		return place{}, err
+	}
+	return makePlace(u.mount.point, u, cfg)
 }
 
 // isRealRoot reports whether d is the root of the hierarchy, not that of a
