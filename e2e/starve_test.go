@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +29,7 @@ func starvedGroup(t *testing.T, controller, ample string, files ...string) (unde
 	under = []string{"sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, dir}
 	limit = func(value string) {
 		t.Helper()
+		reopen(t, dir)
 		// Twice, since neither of two limits that hang together may pass the other.
 		for range 2 {
 			var errs []error
@@ -55,6 +57,35 @@ func starvedGroup(t *testing.T, controller, ample string, files ...string) (unde
 		}
 	})
 	return under, limit
+}
+
+// reopen has a group of cgroup2 take processes again after the death of a supervisor
+// in it, which had it hand controllers down: then it may hold none itself. What
+// is below it is empty, or soon will be.
+func reopen(t *testing.T, dir string) {
+	t.Helper()
+	control := filepath.Join(dir, "cgroup.subtree_control")
+	handed, err := os.ReadFile(control)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	var below []string
+	walkErr := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && path != dir {
+			below = append(below, path)
+		}
+		return err
+	})
+	errs := []error{err, walkErr}
+	for _, path := range slices.Backward(below) {
+		waitFor(t, path+" can be removed", func() bool { return os.Remove(path) == nil }) // its launcher may be about to end
+	}
+	for word := range strings.FieldsSeq(string(handed)) {
+		errs = append(errs, os.WriteFile(control, []byte("-"+word), 0))
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // groupDir is where groups with a controller can be made: at our own position in
