@@ -104,14 +104,14 @@ func signalAll(nodes []node) error {
 		}
 	}()
 	for _, pid := range pids[:min(len(pids), signalBatch)] {
-		fd, err := unix.PidfdOpen(pid, 0)
+		fd, ok, err := pin(pid)
 		if noPidfd(err) {
 			return signalByNumber(pids)
 		}
-		if err != nil && err != unix.ESRCH {
+		if err != nil {
 			return fmt.Errorf("open process %d: %w", pid, err)
 		}
-		if err == nil {
+		if ok {
 			pinned[pid] = fd
 		}
 	}
@@ -129,6 +129,21 @@ func signalAll(nodes []node) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// pin opens a process. One that has ended is not an error: ok is false. The kernel
+// may find its id still in use and no process led by it any more, if it is being
+// reaped meanwhile: then it says EINVAL, or ENOENT since Linux 6.16 (pidfd_prepare
+// in kernel/fork.c).
+func pin(pid int) (fd int, ok bool, err error) {
+	fd, err = unix.PidfdOpen(pid, 0)
+	switch err {
+	case nil:
+		return fd, true, nil
+	case unix.ESRCH, unix.EINVAL, unix.ENOENT:
+		return 0, false, nil
+	}
+	return 0, false, err
 }
 
 // hasPidfd reports whether signalAll can pin processes.

@@ -3,10 +3,14 @@ package cgroup
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/checkcell/checkcell/internal/host"
 )
@@ -91,4 +95,40 @@ func TestSignalByNumber(t *testing.T) {
 		t.Errorf("signalByNumber() = %v, want nil", err)
 	}
 	reap(t, cmd)
+}
+
+// An id that is in use, but not as that of a process, is what a kernel sees of
+// one that is being reaped.
+func TestPin(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	fd, ok, err := pin(cmd.Process.Pid)
+	if err != nil || !ok {
+		t.Fatalf("pin(%d) = %d, %v, %v, want a descriptor", cmd.Process.Pid, fd, ok, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	reap(t, cmd)
+	thread, done := make(chan int), make(chan struct{})
+	go func() { // ends with done
+		runtime.LockOSThread()
+		thread <- unix.Gettid()
+		<-done
+	}()
+	defer close(done)
+	other := <-thread
+	if other == os.Getpid() { // the first thread is the process; take this one
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		other = unix.Gettid()
+	}
+	for _, id := range []int{cmd.Process.Pid, other} {
+		if fd, ok, err := pin(id); ok || err != nil {
+			t.Errorf("pin(%d) = %d, %v, %v, want false, nil", id, fd, ok, err)
+		}
+	}
 }
