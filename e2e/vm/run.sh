@@ -140,6 +140,7 @@ root=$work/root
 nonce=$(od -An -N8 -tx8 /dev/urandom | tr -d ' ')
 
 packages=() parts=()
+# Many cases wait more than they compute, so more are under way than processors.
 for name; do
 	spec=$(part "$name")
 	read -ra words <<<"$spec"
@@ -148,7 +149,7 @@ for name; do
 	if [ ${#words[@]} -gt 2 ]; then
 		run="^($(IFS='|' && echo "${words[*]:2}"))\$"
 	fi
-	parts+=("$name ${words[*]:0:2} -test.v -test.timeout=${timeout}s -test.run=$run")
+	parts+=("$name ${words[*]:0:2} -test.v -test.parallel=4 -test.timeout=${timeout}s -test.run=$run")
 done
 mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
 
