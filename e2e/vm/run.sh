@@ -10,7 +10,7 @@
 # VM_SLOW     by how much the times of the hostile corpus are stretched (default: 6)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-all=(groups cells cells-user hostile hostile-user)
+all=(groups cells cells-user faults hostile hostile-user)
 
 # part prints the package of a part, who runs its tests, and the tests that must
 # pass; where none is named, all are run, and those for other hosts are skipped.
@@ -19,6 +19,7 @@ part() {
 	groups) echo cgroup root ;;
 	cells) echo sandbox/native root ;;
 	cells-user) echo sandbox/native user TestContract TestWorkspaceOfOurs ;;
+	faults) echo e2e root TestClockJumps TestStarvedOfFiles TestStarvedOfProcesses TestStarvedByUlimit TestStarvedOfMemory TestRuntimeDeathIsNoExitCode ;;
 	hostile) echo e2e root TestHostile TestHostileTogether ;;
 	hostile-user) echo e2e root TestHostileByUser TestRefusedToUser TestUserInOwnGroup ;; # it is checkcell that the user starts
 	*) die "no part is called $1; there are ${all[*]}" ;;
@@ -26,7 +27,7 @@ part() {
 }
 
 # What the machine must have: a test that lacks one of these fails there.
-require=root,cgroup-writable,cgroup-v2,cgroup-pure-v2,cgroup-kill,memory-cgroup,pids-cgroup,userns,unpriv-userns,bash,python3
+require=root,cgroup-writable,cgroup-v2,cgroup-pure-v2,cgroup-kill,memory-cgroup,pids-cgroup,userns,unpriv-userns,bash,python3,clock-settable
 # Where a cell looks for programs; those are what the machine gets.
 cell_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
