@@ -33,6 +33,9 @@ func (c hostileCase) claim(t testing.TB, id string, slow float64) hostileClaim {
 // honestKinds is how many claims a round of honest has.
 const honestKinds = 7
 
+// togetherMS is the most wall time that any claim has among the others.
+const togetherMS = 15_000
+
 // honest are claims and the verdicts that they have whatever runs beside them.
 func honest(round int) (all []hostileClaim, want []string) {
 	for _, one := range []struct{ name, check, expect, verdict string }{
@@ -60,6 +63,7 @@ func honest(round int) (all []hostileClaim, want []string) {
 func TestHostileTogether(t *testing.T) {
 	needCells(t)
 	leavesNothing(t)
+	slow := slowness(t)
 	around := newSurroundings(t, nil)
 	var all []hostileClaim
 	var want []string
@@ -67,6 +71,9 @@ func TestHostileTogether(t *testing.T) {
 		c.need(t)
 		if len(c.script()) > 1<<17 { // as claims they are text of another kind, and prove nothing here
 			continue
+		}
+		if c.Limits["wall_ms"] > togetherMS {
+			c.Limits["wall_ms"] = togetherMS
 		}
 		all = append(all, c.claim(t, c.Name, 1)) // nobody looks at what it comes to
 		if i%16 == 0 {
@@ -76,7 +83,7 @@ func TestHostileTogether(t *testing.T) {
 	}
 	tmp := t.TempDir()
 	cmd := command{
-		args: []string{"grade", "--json", "--jobs", fmt.Sprint(len(all)), "--timeout", "15s", "--parse-timeout", "30s", "--memory", "1GiB", "--pids", "1100", "--stdout-cap", "64KiB", "--stderr-cap", "64KiB", "-"},
+		args: []string{"grade", "--json", "--jobs", fmt.Sprint(len(all)), "--timeout", stretched(togetherMS, slow).String(), "--parse-timeout", stretched(30_000, slow).String(), "--memory", "1GiB", "--pids", "1100", "--stdout-cap", "64KiB", "--stderr-cap", "64KiB", "-"},
 		env:  []string{canaryEnv, "TMPDIR=" + tmp}, dir: tmp, stdin: jsonLines(t, all),
 	}
 	p := cmd.start(t)
