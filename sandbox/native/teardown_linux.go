@@ -142,6 +142,10 @@ func (x *box) undo(ctx context.Context) error {
 			<-x.reports // the init's end closed the pipe
 		}
 	}
+	if x.mounts != nil {
+		x.mounts.Close() // here the mounts go
+		x.mounts = nil
+	}
 	for _, f := range []*os.File{x.streams[0].stdout, x.streams[0].stderr, x.streams[1].stdout, x.streams[1].stderr} {
 		if f != nil {
 			f.Close() // closed before, or never used; we only read from it
