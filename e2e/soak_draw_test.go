@@ -13,7 +13,7 @@ import (
 // makes each case of the corpus at least.
 const (
 	soakRuns = 20_000
-	soakEach = 30
+	soakEach = 10
 )
 
 // soakDraw is what a soak runs: claims for the one checkcell that lives
