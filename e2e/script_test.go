@@ -12,18 +12,18 @@ import (
 )
 
 // The scripts that make no cell run on any machine.
-func TestScripts(t *testing.T) { runScripts(t, "testdata/script", 4) }
+func TestScripts(t *testing.T) { runScripts(t, "testdata/script", 4, nil) }
 
 // The scripts that make cells.
 func TestCellScripts(t *testing.T) {
 	needCells(t)
 	leavesNothing(t)
-	runScripts(t, "testdata/script/cell", 7)
+	runScripts(t, "testdata/script/cell", 7, nil)
 }
 
 // runScripts runs the scripts of dir, of which there must be at least some: a
-// folder that was moved must not pass.
-func runScripts(t *testing.T, dir string, least int) {
+// folder that was moved must not pass. Each is set up by setup, if there is one.
+func runScripts(t *testing.T, dir string, least int, setup func(*testscript.Env) error) {
 	found, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,8 @@ func runScripts(t *testing.T, dir string, least int) {
 		testscript.Run(t, testscript.Params{
 			Files:           found,
 			ContinueOnError: true,
-			Cmds:            map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "wholelines": wholeLines},
+			Setup:           setup,
+			Cmds:            map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "wholelines": wholeLines, "push": push},
 		})
 	})
 }

@@ -128,8 +128,10 @@ func (c *cellFlags) read() (cell, error) {
 	got := cell{limits: c.limits, workspace: c.workspace, env: map[string]string{}}
 	var errs []error
 	var err error
-	if got.image, err = images.Parse(c.image); err != nil {
+	if got.image, err = parseImage(c.image); err != nil {
 		errs = append(errs, fmt.Errorf("--image: %w", err))
+	} else if _, ok := got.image.Path(); !ok && !got.image.IsHost() {
+		errs = append(errs, fmt.Errorf("--image %s: cells of this version are made of host or of a directory (see checkcell image inspect for that of an image)", got.image))
 	}
 	if c.backend != "native" {
 		errs = append(errs, fmt.Errorf("--backend %q: this version knows native", c.backend))
@@ -168,6 +170,16 @@ func (c *cellFlags) read() (cell, error) {
 		return cell{}, exit(exitUsage, err)
 	}
 	return got, nil
+}
+
+// parseImage reads a reference; a relative path behind a prefix is below the
+// working directory.
+func parseImage(s string) (images.Ref, error) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return images.Ref{}, err
+	}
+	return images.ParseIn(wd, s)
 }
 
 // checkLimits checks each limit by itself, to say which flag is at fault.

@@ -116,8 +116,8 @@ func (p Path) spec(c claims.Claim) (sandbox.Spec, []string, error) {
 		if root, err = images.Parse(name); err != nil {
 			return sandbox.Spec{}, clamped, err
 		}
-		if dir, ok := root.Path(); ok {
-			return sandbox.Spec{}, clamped, fmt.Errorf("image %s: a claim can't choose a directory of the host; give it with --image", dir)
+		if root.IsPlace() {
+			return sandbox.Spec{}, clamped, fmt.Errorf("image %s: a claim can't choose a directory or file of the host; give it with --image", root)
 		}
 	}
 	return sandbox.Spec{

@@ -77,6 +77,7 @@ func TestOne(t *testing.T) {
 		{"the host view by name", asks("host"), passing(), grade.Verified, grade.NoNote, true, true, whole},
 		{"a directory of the host as image", asks("/srv/root"), passing(), grade.Unrunnable, grade.NotStarted, false, true, nil},
 		{"the host's root as image", asks("/"), passing(), grade.Unrunnable, grade.NotStarted, false, true, nil},
+		{"a file of the host as image", asks("docker-archive:/srv/a.tar"), passing(), grade.Unrunnable, grade.NotStarted, false, true, nil},
 		{"an image that is none", asks("../root"), passing(), grade.Unrunnable, grade.NotStarted, false, true, nil},
 	}
 	for _, tt := range tests {
@@ -159,7 +160,7 @@ func TestSpec(t *testing.T) {
 		ID: "id-1", Root: images.Dir("/srv/root"), Check: "./count.sh", SyntaxPass: true, Workspace: "/srv/work",
 		Files: c.Files, Env: p.Env, Limits: limits, AllowMissing: p.AllowMissing,
 	}
-	if diff := cmp.Diff(want, b.spec, cmp.AllowUnexported(images.Ref{}), limitComparer[time.Duration](), limitComparer[float64](),
+	if diff := cmp.Diff(want, b.spec, cmp.AllowUnexported(images.Ref{}, images.Digest{}), limitComparer[time.Duration](), limitComparer[float64](),
 		limitComparer[sandbox.Bytes](), limitComparer[int64]()); diff != "" {
 		t.Errorf("One gave the backend another spec, want - got +:\n%s", diff)
 	}

@@ -125,7 +125,11 @@ func Build(spec sandbox.Spec) (*specs.Spec, error) {
 // validatePaths refuses paths of the host that depend on where we run.
 func validatePaths(spec sandbox.Spec) error {
 	var errs []error
-	if dir, ok := spec.Root.Path(); ok && !path.IsAbs(dir) {
+	dir, isDir := spec.Root.Path()
+	if !isDir && !spec.Root.IsHost() {
+		errs = append(errs, fmt.Errorf("root %s: a cell is made of a directory; an image has to be unpacked first", spec.Root))
+	}
+	if isDir && !path.IsAbs(dir) {
 		errs = append(errs, fmt.Errorf("root %q: want an absolute path", dir))
 	}
 	if dir := spec.Workspace; dir != "" && !path.IsAbs(dir) {

@@ -89,6 +89,7 @@ func TestBuildRefuses(t *testing.T) {
 		{"a NUL byte", func(s *sandbox.Spec) { s.Check = "a\x00" }, "NUL byte"},
 		{"a relative workspace", func(s *sandbox.Spec) { s.Workspace = "work" }, `workspace "work"`},
 		{"a relative root", func(s *sandbox.Spec) { s.Root = images.Dir("root") }, `root "root"`},
+		{"an image that is not unpacked", func(s *sandbox.Spec) { s.Root = images.Stored(images.NewDigest([32]byte{})) }, "unpacked first"},
 		{"no root directory", func(s *sandbox.Spec) { s.Root = images.Dir("") }, `root "."`},
 	}
 	for _, tt := range tests {
