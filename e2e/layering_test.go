@@ -35,6 +35,10 @@ type layer struct {
 const (
 	xsys        = "golang.org/x/sys/..."
 	runtimeSpec = "github.com/opencontainers/runtime-spec/..."
+
+	// Of those that speak to registries it has the fewest imports, and is
+	// what crane, ko and cosign are built on.
+	registryLibrary = "github.com/google/go-containerregistry/pkg/..."
 )
 
 // layers is the table of design.md section 2, imports that run one way.
@@ -43,6 +47,13 @@ func layers() []layer {
 	public := slices.Concat(run, []string{"grade"})
 	return []layer{
 		{pkg: "images", because: "a reference by digest is a value that every layer reads; the standard library is enough"},
+		{pkg: "images/store", module: []string{"images"},
+			others:  []string{registryLibrary, "github.com/klauspost/compress/zstd", "golang.org/x/sync/errgroup", xsys},
+			because: "images are fetched and kept without knowing what runs in them; the registry's protocol and zstd are libraries",
+			not: []never{
+				{"sandbox/...", "backends use the store, never the other way round"},
+				{"cgroup", "a store starts nothing in a group"},
+			}},
 		{pkg: "cgroup", others: []string{xsys, runtimeSpec, "github.com/containerd/cgroups/v3/..."},
 			because: "a group is filled and killed without knowing what runs in it"},
 		{pkg: "sandbox", module: []string{"images"}, because: "the contract is what every backend and caller builds on, so it stands on nothing",
@@ -76,7 +87,7 @@ func layers() []layer {
 		{pkg: "internal/intake", module: slices.Concat(public, []string{"internal/claims"}),
 			because: "the one path from claim to grade is the same for every caller",
 			not:     []never{{"internal/report", "values go forward only: what is graded is reported by the caller"}}},
-		{pkg: "internal/report", module: []string{"grade", "sandbox", "internal/claims", "internal/intake"},
+		{pkg: "internal/report", module: []string{"grade", "sandbox", "images/store", "internal/claims", "internal/intake"},
 			others:  []string{"github.com/vbauerster/mpb/v8/...", "golang.org/x/term"},
 			because: "a report shows grades; it neither runs nor grades",
 			not:     []never{{"os/exec", "a report runs nothing"}}},
@@ -101,7 +112,7 @@ func layers() []layer {
 			others:  []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
 			because: "a command reads flags, calls the packages in order and picks the exit code",
 			not:     []never{{"os/exec", "only a backend starts processes"}, {"internal/host", "it serves tests only"}}},
-		{pkg: "e2e", because: "it runs the binary, as a user does"},
+		{pkg: "e2e", others: []string{registryLibrary}, because: "it runs the binary, as a user does, and serves it a registry"},
 		{pkg: "e2e/demo", because: "it runs the binary, as a user does"},
 	}
 }
