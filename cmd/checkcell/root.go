@@ -106,7 +106,7 @@ func execute(ctx context.Context, args []string, s streams) int {
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(gradeCommand(s), runCommand(s), regradeCommand(s), doctorCommand(s), versionCommand(s))
+	root.AddCommand(gradeCommand(s), runCommand(s), regradeCommand(s), doctorCommand(s), imageCommand(s), versionCommand(s))
 	root.SetArgs(args)
 	root.SetIn(s.in)
 	root.SetOut(s.out)
