@@ -18,7 +18,7 @@ func TestScripts(t *testing.T) { runScripts(t, "testdata/script", 4, nil) }
 func TestCellScripts(t *testing.T) {
 	needCells(t)
 	leavesNothing(t)
-	runScripts(t, "testdata/script/cell", 7, nil)
+	runScripts(t, "testdata/script/cell", 8, nil)
 }
 
 // runScripts runs the scripts of dir, of which there must be at least some: a

@@ -25,7 +25,7 @@ func attackCells(ctx context.Context, s streams, f *cellFlags, asJSON bool) erro
 	if err != nil {
 		return exit(exitUsage, err)
 	}
-	backend, err := f.open(ctx, 1)
+	backend, err := f.open(ctx, 1, &cell)
 	if err != nil {
 		return err
 	}

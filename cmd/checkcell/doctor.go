@@ -37,7 +37,7 @@ got through, 1 something did, 4 the cells can't be had or at least one case was 
 			if err := probeOnly(cmd.Flags()); err != nil {
 				return err
 			}
-			b, err := f.open(cmd.Context(), 1)
+			b, err := f.open(cmd.Context(), 1, &cell{})
 			if err != nil {
 				return err
 			}

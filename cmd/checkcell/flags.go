@@ -31,6 +31,7 @@ type cellFlags struct {
 	network      string
 	backend      string
 	cgroupParent string
+	store        string
 	scope        string // set by open: the one that groups are made in; "" for none
 }
 
@@ -106,7 +107,8 @@ func (c *cellFlags) add(cmd *cobra.Command) {
 	flags.Int64Var(&l.Inodes, "inodes", l.Inodes, "files of all writable places together")
 	flags.Int64Var(&l.OpenFiles, "nofile", l.OpenFiles, "open files of one process")
 	flags.StringVar(&c.network, "network", "none", "only none: an empty network namespace")
-	flags.StringVar(&c.image, "image", "host", "root file system: host, or the absolute path of a directory")
+	flags.StringVar(&c.image, "image", "host", "root file system: host, dir:PATH, or an image (see checkcell image --help)")
+	flags.StringVar(&c.store, "store", "", "directory of the images (default: "+storeDir()+")")
 	flags.StringVar(&c.workspace, "workspace", "", "directory to appear as /work; it is never changed")
 	flags.StringArrayVar(&c.env, "env", nil, "K=V to add to the cell's environment (again for more)")
 	flags.StringSliceVar(&c.allowMissing, "allow-missing", nil, "controls that this host may lack, by name")
@@ -130,8 +132,6 @@ func (c *cellFlags) read() (cell, error) {
 	var err error
 	if got.image, err = parseImage(c.image); err != nil {
 		errs = append(errs, fmt.Errorf("--image: %w", err))
-	} else if _, ok := got.image.Path(); !ok && !got.image.IsHost() {
-		errs = append(errs, fmt.Errorf("--image %s: cells of this version are made of host or of a directory (see checkcell image inspect for that of an image)", got.image))
 	}
 	if c.backend != "native" {
 		errs = append(errs, fmt.Errorf("--backend %q: this version knows native", c.backend))
@@ -215,12 +215,16 @@ func (c *cellFlags) checkLimits() []error {
 }
 
 // open opens the backend and has it remove what crashed runs left. Jobs is how
-// many cells there will be at once.
-func (c *cellFlags) open(ctx context.Context, jobs int) (*native.Backend, error) {
+// many cells there will be at once. The cells' image is looked up.
+func (c *cellFlags) open(ctx context.Context, jobs int, cells *cell) (*native.Backend, error) {
 	if err := enoughFiles(jobs); err != nil {
 		return nil, exit(exitCannot, err)
 	}
-	b, err := c.openNative(ctx)
+	kept, err := c.openImages(ctx, cells)
+	if err != nil {
+		return nil, exit(exitCannot, fmt.Errorf("%w\nnothing was run", err))
+	}
+	b, err := c.openNative(ctx, kept)
 	if err != nil {
 		return nil, exit(exitCannot, err)
 	}

@@ -61,7 +61,7 @@ func TestFlagsRefuse(t *testing.T) {
 		{"inodes", "0", "not positive"}, {"inodes", "many", "invalid"}, {"inodes", "1", "outside"},
 		{"nofile", "0", "not positive"}, {"nofile", "unlimited", "invalid"},
 		{"network", "host", "none"}, {"network", "", "none"},
-		{"image", "root", "host or of a directory"}, {"image", "../root", "absolute path"}, {"image", "std:shell", "host or of a directory"}, {"image", "/no/such/dir", "no such file"}, {"image", file, "not a directory"}, {"image", pipe, "not a directory"},
+		{"image", "Root", "lower case"}, {"image", "../root", "absolute path"}, {"image", "std:no", "there are shell, python"}, {"image", "/no/such/dir", "no such file"}, {"image", file, "not a directory"}, {"image", pipe, "not a directory"},
 		{"workspace", "/no/such/dir", "no such file"}, {"workspace", file, "not a directory"}, {"workspace", pipe, "not a directory"},
 		{"env", "A", "NAME=VALUE"}, {"env", "=b", "NAME=VALUE"}, {"env", "", "NAME=VALUE"},
 		{"allow-missing", "gravity", "gravity"}, {"allow-missing", "cpu,gravity", "gravity"},

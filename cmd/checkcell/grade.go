@@ -74,7 +74,7 @@ func (f *gradeFlags) run(ctx context.Context, s streams, paths []string) error {
 	if err := errors.Join(f.keepSources(sources), f.canWrite()); err != nil {
 		return exit(exitUsage, err)
 	}
-	backend, err := f.cell.open(ctx, f.jobs)
+	backend, err := f.cell.open(ctx, f.jobs, &cell)
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func (f *runFlags) run(ctx context.Context, s streams, args []string) error {
 			return exit(exitUsage, fmt.Errorf("--check %s: the check is empty", f.check))
 		}
 	}
-	backend, err := f.cell.open(ctx, 1)
+	backend, err := f.cell.open(ctx, 1, &cell)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/checkcell/checkcell/cgroup"
+	"github.com/checkcell/checkcell/images/store"
 	"github.com/checkcell/checkcell/internal/scope"
 	"github.com/checkcell/checkcell/sandbox"
 	"github.com/checkcell/checkcell/sandbox/native"
@@ -15,8 +16,8 @@ import (
 // that this process is in gets it opened once more, in a scope of the user's
 // systemd; where that can't be had either, what is missing is missing, and the
 // remedy says why.
-func (c *cellFlags) openNative(ctx context.Context) (*native.Backend, error) {
-	cfg := native.Config{CgroupParent: c.cgroupParent}
+func (c *cellFlags) openNative(ctx context.Context, kept *store.Store) (*native.Backend, error) {
+	cfg := native.Config{CgroupParent: c.cgroupParent, Images: kept}
 	b, err := native.Open(cfg)
 	if err != nil {
 		return nil, err

@@ -27,6 +27,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/checkcell/checkcell/images"
 	"github.com/checkcell/checkcell/sandbox"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -57,6 +58,14 @@ const (
 	// HostRoot is the root path of the host view: a root that holds nothing
 	// but the mounts.
 	HostRoot = "rootfs"
+
+	// ImageRoot is the root path of an image. Where its tree lies is not part of
+	// the cell; ImageAnnotation is.
+	ImageRoot = "image"
+
+	// ImageAnnotation is the annotation that holds the digest of the image that
+	// the root is made of.
+	ImageAnnotation = "io.checkcell.image"
 
 	// UID and GID are the check's user, inside the cell.
 	UID, GID = 1000, 1000
@@ -108,6 +117,9 @@ func Build(spec sandbox.Spec) (*specs.Spec, error) {
 	}
 	if dir, ok := spec.Root.Path(); ok {
 		s.Root.Path = dir
+	} else if digest, ok := spec.Root.Digest(); ok {
+		s.Root.Path = ImageRoot
+		s.Annotations[ImageAnnotation] = digest.String()
 	} else {
 		s.Mounts = hostView()
 		for name, text := range rootFiles() {
@@ -126,8 +138,8 @@ func Build(spec sandbox.Spec) (*specs.Spec, error) {
 func validatePaths(spec sandbox.Spec) error {
 	var errs []error
 	dir, isDir := spec.Root.Path()
-	if !isDir && !spec.Root.IsHost() {
-		errs = append(errs, fmt.Errorf("root %s: a cell is made of a directory; an image has to be unpacked first", spec.Root))
+	if !isDir && !spec.Root.IsHost() && spec.Root.Kind() != images.KindStored {
+		errs = append(errs, fmt.Errorf("root %s: a cell is made of a directory, or of an image of the local store by digest", spec.Root))
 	}
 	if isDir && !path.IsAbs(dir) {
 		errs = append(errs, fmt.Errorf("root %q: want an absolute path", dir))

@@ -80,6 +80,10 @@ func TestGolden(t *testing.T) {
 }
 
 func TestBuildRefuses(t *testing.T) {
+	tag, err := images.Parse("debian:12")
+	if err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name string
 		set  func(*sandbox.Spec)
@@ -89,7 +93,7 @@ func TestBuildRefuses(t *testing.T) {
 		{"a NUL byte", func(s *sandbox.Spec) { s.Check = "a\x00" }, "NUL byte"},
 		{"a relative workspace", func(s *sandbox.Spec) { s.Workspace = "work" }, `workspace "work"`},
 		{"a relative root", func(s *sandbox.Spec) { s.Root = images.Dir("root") }, `root "root"`},
-		{"an image that is not unpacked", func(s *sandbox.Spec) { s.Root = images.Stored(images.NewDigest([32]byte{})) }, "unpacked first"},
+		{"an image by tag", func(s *sandbox.Spec) { s.Root = tag }, "of the local store by digest"},
 		{"no root directory", func(s *sandbox.Spec) { s.Root = images.Dir("") }, `root "."`},
 	}
 	for _, tt := range tests {
@@ -137,6 +141,8 @@ func TestDigest(t *testing.T) {
 		"command":          func(s *sandbox.Spec) { s.Check, s.SyntaxPass, s.Args = "", false, []string{"ls"} },
 		"command argument": func(s *sandbox.Spec) { s.Check, s.SyntaxPass, s.Args = "", false, []string{"ls", ""} },
 		"root":             func(s *sandbox.Spec) { s.Root = images.Dir("/srv/root") },
+		"image":            func(s *sandbox.Spec) { s.Root = images.Stored(images.NewDigest([32]byte{1})) },
+		"image byte":       func(s *sandbox.Spec) { s.Root = images.Stored(images.NewDigest([32]byte{2})) },
 		"workspace":        func(s *sandbox.Spec) { s.Workspace = "/srv/other" },
 		"no workspace":     func(s *sandbox.Spec) { s.Workspace = "" },
 		"file content":     func(s *sandbox.Spec) { s.Files[0].Content = []byte("1,3\n") },

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/checkcell/checkcell/cgroup"
+	"github.com/checkcell/checkcell/images"
+	"github.com/checkcell/checkcell/images/store"
 	"github.com/checkcell/checkcell/sandbox"
 	"github.com/checkcell/checkcell/sandbox/cellspec"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -30,9 +32,11 @@ type box struct {
 	streams [2]streamPair // our ends, by step
 	receipt sandbox.Receipt
 	limits  sandbox.Limits
+	tree    *store.Tree       // of the image that is the root; nil for others
 	missing []sandbox.Control // needed, not to be had here, and allowed to be missing
 	digest  string
-	lists   []string // evidence that can't be had
+	image   images.Digest // of the root, if it is an image
+	lists   []string      // evidence that can't be had
 
 	destroyed bool
 
@@ -61,6 +65,25 @@ func (b *Backend) create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, e
 	if err != nil {
 		return nil, err
 	}
+	root, tree, err := b.takeRoot(ctx, spec.Root)
+	if err != nil {
+		return nil, err
+	}
+	spec.Root = root
+	x, err := b.createIn(ctx, spec, tree, missing)
+	if err != nil {
+		if tree != nil {
+			tree.Close()
+		}
+		return nil, withRemedy(err)
+	}
+	x.tree = tree // until the cell is gone
+	return x, nil
+}
+
+// createIn is create with the tree of the spec's root, which stays the caller's
+// on error.
+func (b *Backend) createIn(ctx context.Context, spec sandbox.Spec, tree *store.Tree, missing []sandbox.Control) (*box, error) {
 	oci, err := cellspec.Build(spec)
 	if err != nil {
 		return nil, err
@@ -74,6 +97,11 @@ func (b *Backend) create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, e
 		x.limits = spec.Limits
 		x.missing, x.digest = missing, digest
 		x.req.Overlay = overlay
+		if dir, ok := spec.Root.Path(); ok {
+			x.req.Root = dir
+		} else if tree != nil {
+			x.req.Root, x.image = tree.Root, tree.Image.Digest
+		}
 		return x, x.make(ctx, spec)
 	}
 	overlay := spec.Workspace != "" && !b.copyOnly.Load()
@@ -92,10 +120,7 @@ func (b *Backend) create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, e
 			err = fmt.Errorf("%w (and as an overlay: %w)", err, first)
 		}
 	}
-	if err != nil {
-		return nil, withRemedy(err)
-	}
-	return x, nil
+	return x, err
 }
 
 func newBox(b *Backend, oci *specs.Spec) *box {

@@ -18,7 +18,7 @@ func treePaths(req request) ([]string, error) {
 		return nil, nil
 	}
 	var paths []string
-	if dir := req.Spec.Root.Path; dir != cellspec.HostRoot {
+	if dir := req.Root; dir != "" {
 		names, err := imageEntries(dir)
 		if err != nil {
 			return nil, err

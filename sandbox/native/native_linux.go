@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/checkcell/checkcell/cgroup"
+	"github.com/checkcell/checkcell/images/store"
 	"github.com/checkcell/checkcell/sandbox"
 )
 
@@ -18,6 +19,7 @@ import (
 type Config struct {
 	CgroupParent string            // an existing group to make ours below, as in /proc/self/cgroup; "" for our own position
 	AllowMissing []sandbox.Control // controls that may be missing on this host
+	Images       *store.Store      // where images are looked up; nil for the host view and directories alone
 	CgroupFix    string            // what to do where groups or controllers are missing, if the caller knows better; "" for the usual words
 }
 

@@ -123,8 +123,8 @@ func (p *planner) makeRoot() {
 			break
 		}
 	}
-	if dir := p.req.Spec.Root.Path; dir != cellspec.HostRoot {
-		p.imageRoot(dir)
+	if p.req.Root != "" {
+		p.imageRoot(p.req.Root)
 	}
 }
 
@@ -257,8 +257,8 @@ func (p *planner) ownStreams() {
 // scratch gives one writable place its directory of the scratch tmpfs, or, for
 // a workspace that is shown, an overlay whose changes go there.
 func (p *planner) scratch(m specs.Mount, dst string) {
-	if dst == "var/tmp" && p.req.Spec.Root.Path != cellspec.HostRoot {
-		if _, err := os.Lstat(path.Join(p.req.Spec.Root.Path, dst)); err != nil {
+	if dst == "var/tmp" && p.req.Root != "" {
+		if _, err := os.Lstat(path.Join(p.req.Root, dst)); err != nil {
 			return // the image's /var is read-only and has no such place
 		}
 	}

@@ -77,6 +77,7 @@ func endOf(wstatus uint32) sandbox.End {
 // request is what a cell is to be.
 type request struct {
 	Spec       *specs.Spec
+	Root       string  // the directory that the cell's root shows; "" for the host view
 	HostUID    int     // what the check's user is outside
 	HostGID    int     // what its group is outside
 	Privileged bool    // we are root: sources are opened before privileges are given up

@@ -93,7 +93,7 @@ func doomed(pid int) bool {
 
 // Collect reads what was used. See sandbox.Box.
 func (x *box) Collect() sandbox.Evidence {
-	e := sandbox.Evidence{Receipt: x.receipt, SpecDigest: x.digest, Missing: slices.Clone(x.lists)}
+	e := sandbox.Evidence{Receipt: x.receipt, SpecDigest: x.digest, ImageDigest: x.image.String(), Missing: slices.Clone(x.lists)}
 	if x.group == nil {
 		for _, name := range []string{"cpu_ns", "peak_memory_bytes", "peak_pids", "oom_kills", "pids_max_hits"} {
 			e.Missing = append(e.Missing, "usage."+name+": the cell has no group")
@@ -159,6 +159,9 @@ func (x *box) undo(ctx context.Context) error {
 	}
 	if x.uid != 0 {
 		x.backend.uids.give(x.uid)
+	}
+	if x.tree != nil {
+		x.tree.Close()
 	}
 	if x.pidfd != nil {
 		x.pidfd.Close()
