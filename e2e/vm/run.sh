@@ -7,7 +7,7 @@
 #
 # VM_CACHE    where the kernel is kept (default: ~/.cache/checkcell-vm)
 # VM_TIMEOUT  seconds for everything (default: 900)
-# VM_SLOW     by how much the times of the hostile corpus are stretched (default: 4);
+# VM_SLOW     by how much the times of the hostile corpus are stretched (default: 6);
 #             from 7 on fork-bomb fails, since bash gives up a fork after 15 seconds
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -134,7 +134,7 @@ summary() {
 for tool in qemu-system-x86_64 busybox bash cpio dpkg go; do
 	type -P "$tool" >/dev/null || die "$tool is missing: .ci/deps vm installs it"
 done
-timeout=${VM_TIMEOUT:-900} slow=${VM_SLOW:-4}
+timeout=${VM_TIMEOUT:-900} slow=${VM_SLOW:-6}
 cache=${VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/checkcell-vm}
 work=$(mktemp -d /tmp/test-vm.XXXXXX) # tests look for what checkcell-* left there
 trap 'rm -rf "$work"' EXIT
