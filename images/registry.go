@@ -46,6 +46,9 @@ func parseRegistry(s string) (Ref, error) {
 	if r.name = strings.TrimPrefix(host+"/"+path, "/"); len(r.name) > maxRepository {
 		return Ref{}, fmt.Errorf("a repository's name has at most %d bytes", maxRepository)
 	}
+	if slices.Contains([]string{KindDir.String(), KindLayout.String(), KindArchive.String(), KindTar.String(), KindStandard.String(), "sha256"}, r.name) {
+		return Ref{}, fmt.Errorf("%s: is what stands before something else; for a repository of that name write its host too", r.name)
+	}
 	if r.tag == "" && !pinned {
 		r.tag = defaultTag
 	}
