@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/checkcell/checkcell/internal/host"
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 func TestKillEmpty(t *testing.T) {
@@ -362,6 +363,23 @@ func TestKillDoesNotGuess(t *testing.T) {
 		}
 		if err := errors.Join(k.close(), g.Remove(t.Context())); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A kill lifts the limit of processors: a throttled process dies only when its
+// group may run again.
+func TestKillLiftsTheLimitOfProcessors(t *testing.T) {
+	each(t, func(t *testing.T, h *Host) {
+		quota, period := int64(1000), uint64(100_000)
+		g := create(t, h, "run", &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: &quota, Period: &period}})
+		mustKill(t, g)
+		file, want := "cpu.cfs_quota_us", "-1"
+		if h.Mode() == ModeV2 {
+			file, want = "cpu.max", "max 100000"
+		}
+		if got := readFile(t, g, CPU, file); got != want {
+			t.Errorf("%s after Kill = %q, want %q", file, got, want)
 		}
 	})
 }
