@@ -7,6 +7,7 @@ import (
 
 	"github.com/checkcell/checkcell/internal/host"
 	"github.com/checkcell/checkcell/sandbox"
+	"golang.org/x/sys/unix"
 )
 
 // touchEverything makes, changes, moves and removes files of every kind where a
@@ -98,8 +99,19 @@ func TestLandlockChangesNothing(t *testing.T) {
 	}
 }
 
-// The set-up of a cell whose domain does not hold fails, and says so.
+// The set-up of a cell whose domain does not hold fails, and says so: right
+// behind the entry there is a mount that nothing but a refusal lets pass.
 func TestLandlockIsProven(t *testing.T) {
+	p := &planner{req: request{Landlock: landlockLeast}, writable: []string{"tmp"}}
+	p.landlock()
+	last := len(p.calls) - 1
+	proof := p.calls[last]
+	if p.names[last] != proofOfLandlock || proof.nr != unix.SYS_MOUNT || proof.let != unix.EPERM || !proof.only || proof.want != ^uintptr(0) {
+		t.Errorf("the last call is %q, %+v, want a mount that only EPERM lets pass", p.names[last], proof)
+	}
+	if p.calls[last-2].nr != unix.SYS_LANDLOCK_RESTRICT_SELF { // a close is between them
+		t.Errorf("before it there is %q, want the entry into the domain", p.names[last-2])
+	}
 	if err := describeCall([]string{proofOfLandlock}, 0, 0); !strings.Contains(err.Error(), "not refused") {
 		t.Errorf("describeCall of a mount that was made = %v, want that it was not refused", err)
 	}
