@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 
-	"github.com/checkcell/checkcell/cgroup"
 	"github.com/checkcell/checkcell/images"
 	"github.com/checkcell/checkcell/images/store"
 	"github.com/checkcell/checkcell/sandbox"
+	"github.com/checkcell/checkcell/sandbox/cellhost"
+	"github.com/checkcell/checkcell/sandbox/cellinit"
 	"github.com/checkcell/checkcell/sandbox/cellspec"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -20,32 +20,23 @@ import (
 type box struct {
 	backend *Backend
 	req     request
-	group   *cgroup.Group // nil where groups are missing and may be
-	uid     int           // the host user of the cell; 0 if it is ours
+	group   *cellhost.Group // nil until it was made
+	uid     int             // the host user of the cell; 0 if it is ours
 	link    *link
-	calls   []string // the names of the set-up's calls, for its error
-	pid     int      // of the init, outside
-	pidfd   *os.File // of the init; nil until it was cloned
-	mounts  *os.File // the cell's mount namespace; nil where it can't be had
-	control *os.File // our end; closing it ends the cell
-	reports chan struct{}
-	streams [2]streamPair // our ends, by step
+	peer    *cellinit.Peer // nil until the init was cloned
+	pid     int            // of the init, outside
+	pidfd   *os.File       // of the init; nil until it was cloned
+	mounts  *os.File       // the cell's mount namespace; nil where it can't be had
+	control *os.File       // our end; closing it ends the cell
+	streams [2]streamPair  // our ends, by step
 	receipt sandbox.Receipt
 	limits  sandbox.Limits
 	tree    *store.Tree       // of the image that is the root; nil for others
 	missing []sandbox.Control // needed, not to be had here, and allowed to be missing
 	digest  string
 	image   images.Digest // of the root, if it is an image
-	lists   []string      // evidence that can't be had
 
 	destroyed bool
-
-	mu      sync.Mutex
-	step    sandbox.Step  // the step that was started last
-	running bool          // its first process was not seen to end
-	started [2]chan error // one value each: a step's program is executed, or why not
-	ended   [2]chan sandbox.End
-	ready   chan error // one value: the cell is set up, or why not
 }
 
 type streamPair struct {
@@ -54,18 +45,18 @@ type streamPair struct {
 
 // Create makes and sets up a cell. See sandbox.Backend.
 func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, error) {
-	if err := b.Fits(spec.Limits); err != nil {
+	if err := cellhost.Fits(spec.Limits); err != nil {
 		return nil, err
 	}
 	return b.create(ctx, spec)
 }
 
 func (b *Backend) create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, error) {
-	missing, err := b.refuse(spec)
+	missing, err := b.groups.Refuse(spec)
 	if err != nil {
 		return nil, err
 	}
-	root, tree, err := b.takeRoot(ctx, spec.Root)
+	root, tree, err := cellhost.TakeRoot(ctx, b.cfg.Images, spec.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +66,7 @@ func (b *Backend) create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, e
 		if tree != nil {
 			tree.Close()
 		}
-		return nil, withRemedy(err)
+		return nil, cellinit.WithRemedy(err)
 	}
 	x.tree = tree // until the cell is gone
 	return x, nil
@@ -124,12 +115,7 @@ func (b *Backend) createIn(ctx context.Context, spec sandbox.Spec, tree *store.T
 }
 
 func newBox(b *Backend, oci *specs.Spec) *box {
-	x := &box{backend: b, ready: make(chan error, 1), reports: make(chan struct{})}
-	x.req = request{Spec: oci, Privileged: b.privileged, HostUID: os.Geteuid(), HostGID: os.Getegid(), Landlock: b.landlock}
-	for i := range x.started {
-		x.started[i], x.ended[i] = make(chan error, 1), make(chan sandbox.End, 1)
-	}
-	return x
+	return &box{backend: b, req: request{Spec: oci, Privileged: b.privileged, HostUID: os.Geteuid(), HostGID: os.Getegid(), Landlock: b.landlock}}
 }
 
 // make builds the cell, or undoes what was built.
@@ -142,10 +128,7 @@ func (x *box) make(ctx context.Context, spec sandbox.Spec) error {
 		return nil
 	}
 	if x.group != nil {
-		if n, oomErr := x.group.OOMKills(); oomErr == nil && n > 0 {
-			memory, _ := x.limits.Memory.Value()
-			err = fmt.Errorf("the memory limit of %v is too small for the cell itself: %w", memory, err)
-		}
+		err = x.group.Explain(err, x.limits)
 	}
 	undo, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), sandbox.DefaultTeardownBudget, errors.New("undoing took too long"))
 	defer cancel()
@@ -160,7 +143,7 @@ func (x *box) build(ctx context.Context, spec sandbox.Spec) error {
 	b := x.backend
 	var err error
 	if b.privileged {
-		if x.uid, err = b.uids.take(); err != nil {
+		if x.uid, err = b.uids.Take(); err != nil {
 			return err
 		}
 		x.req.HostUID, x.req.HostGID = x.uid, x.uid
@@ -170,10 +153,8 @@ func (x *box) build(ctx context.Context, spec sandbox.Spec) error {
 		return err
 	}
 	defer content.Close()
-	if b.cgroups != nil {
-		if x.group, err = b.cgroups.Create(fmt.Sprintf("cell-%d", b.cells.Add(1)), b.groupResources(x.req.Spec.Linux.Resources)); err != nil {
-			return err
-		}
+	if x.group, err = b.groups.Create(x.req.Spec.Linux.Resources, initProcesses); err != nil {
+		return err
 	}
 	if x.link, err = b.link(); err != nil {
 		return err
@@ -184,20 +165,10 @@ func (x *box) build(ctx context.Context, spec sandbox.Spec) error {
 	if err := x.mapIDs(); err != nil {
 		return err
 	}
-	if x.group != nil {
-		if err := x.group.Add(x.pid); err != nil {
-			return err
-		}
-	}
-	if err := x.order(orderGo); err != nil {
+	if err := x.group.Add(x.pid); err != nil {
 		return err
 	}
-	select {
-	case err := <-x.ready:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return x.peer.SetUp(ctx)
 }
 
 // launch has the init cloned and starts to read its reports. What of it has
@@ -223,28 +194,26 @@ func (x *box) launch(content *os.File) error {
 	theirs = append(theirs, trees...)
 	req := cloneRequest{flags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET}
 	var group []int
-	if x.group != nil {
-		if fd, ok := x.group.FD(); ok {
-			group = []int{fd}
-			req.cgroup = 1 + fdMore
-		}
+	if fd, ok := x.group.FD(); ok {
+		group = []int{fd}
+		req.cgroup = 1 + cellinit.FdMore
 	}
 	numbers := map[string]int{}
 	for i, path := range paths {
-		numbers[path] = fdMore + len(group) + i
+		numbers[path] = cellinit.FdMore + len(group) + i
 	}
-	prog, err := plan(x.req, numbers)
+	program, calls, err := plan(x.req, numbers)
 	if err != nil {
 		return err
 	}
-	arena, err := memoryFile("checkcell-arena", prog.mem)
+	arena, err := memoryFile("checkcell-arena", program)
 	if err != nil {
 		return err
 	}
 	theirs = append(theirs, arena)
-	x.calls, req.arenaBytes = prog.names, uint64(len(prog.mem))
+	req.arenaBytes = uint64(len(program))
 	fds := []int{int(arena.Fd()), int(content.Fd())}
-	for _, f := range theirs[:fdMore-fdControl] {
+	for _, f := range theirs[:cellinit.FdMore-cellinit.FdControl] {
 		fds = append(fds, int(f.Fd()))
 	}
 	fds = append(fds, group...)
@@ -259,7 +228,11 @@ func (x *box) launch(content *os.File) error {
 	// those; nothing else hangs on it.
 	x.mounts, _ = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", x.pid))
 	reading = true
-	go x.readReports(status)
+	x.peer = cellinit.NewPeer(x.req.Spec.Process, calls, x.control)
+	go func() { // until the init's end
+		defer status.Close()
+		x.peer.Listen(status)
+	}()
 	return nil
 }
 
@@ -290,4 +263,14 @@ func (x *box) pipes() (theirs []*os.File, status *os.File, err error) {
 		}
 	}
 	return theirs, status, nil
+}
+
+// Start starts a step. See sandbox.Box.
+func (x *box) Start(ctx context.Context, step sandbox.Step) (sandbox.Process, error) {
+	ended, err := x.peer.Start(ctx, step)
+	if err != nil {
+		return sandbox.Process{}, err
+	}
+	s := x.streams[step]
+	return sandbox.Process{Stdout: s.stdout, Stderr: s.stderr, Ended: ended}, nil
 }

@@ -3,6 +3,7 @@ package native
 import (
 	"unsafe"
 
+	"github.com/checkcell/checkcell/sandbox/cellinit"
 	"golang.org/x/sys/unix"
 )
 
@@ -53,9 +54,9 @@ func (p *planner) landlock() {
 	if abi >= landlockScopes {
 		all.Scoped = unix.LANDLOCK_SCOPE_SIGNAL | unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
 	}
-	rules := p.newSlot()
-	p.call("make a Landlock ruleset", call{nr: unix.SYS_LANDLOCK_CREATE_RULESET, save: uint8(rules) + 1,
-		arg: [6]uintptr{p.add(rawBytes(all)), unsafe.Sizeof(all)}}) // a kernel that knows a shorter struct wants the rest to be 0
+	rules := p.NewSlot()
+	p.Call("make a Landlock ruleset", cellinit.Call{Nr: unix.SYS_LANDLOCK_CREATE_RULESET, Save: rules,
+		Arg: [6]uintptr{p.Add(cellinit.Raw(all)), unsafe.Sizeof(all)}}) // a kernel that knows a shorter struct wants the rest to be 0
 	p.landlockAllow(rules, "/", landlockRead)
 	for _, dir := range []string{"/dev", "/proc"} { // devices, and a process's own entries
 		p.landlockAllow(rules, dir, landlockRead|write)
@@ -63,29 +64,29 @@ func (p *planner) landlock() {
 	for _, dir := range p.writable {
 		p.landlockAllow(rules, "/"+dir, all.Handled_access_fs)
 	}
-	p.call("enter the Landlock domain", call{nr: unix.SYS_LANDLOCK_RESTRICT_SELF, from: [6]uint8{uint8(rules) + 1}})
-	p.close(rules)
+	p.Call("enter the Landlock domain", cellinit.Call{Nr: unix.SYS_LANDLOCK_RESTRICT_SELF, From: [6]cellinit.Slot{rules}})
+	p.Close(rules)
 	// In a domain nobody may change mounts. The init still has the capability, and
 	// the change is none, so a refusal is the domain's.
-	p.call(proofOfLandlock, call{nr: unix.SYS_MOUNT, arg: [6]uintptr{0, p.text("/"), 0, unix.MS_PRIVATE},
-		let: unix.EPERM, only: true, want: ^uintptr(0)})
+	p.Call(proofOfLandlock, cellinit.Call{Nr: unix.SYS_MOUNT, Arg: [6]uintptr{0, p.Text("/"), 0, unix.MS_PRIVATE},
+		Let: unix.EPERM, Only: true, Want: ^uintptr(0)})
 }
 
 // proofOfLandlock names the call that fails unless the domain holds.
-const proofOfLandlock = "be refused a mount by Landlock"
+const proofOfLandlock = cellinit.Refused + "a mount by Landlock"
 
 // landlockFD is where a rule finds its directory: the kernel reads the number
 // from memory, where no slot reaches.
-const landlockFD = fdMore + maxRights
+const landlockFD = cellinit.FdMore + maxRights
 
 // landlockAllow allows access to all that is below dir.
-func (p *planner) landlockAllow(rules slot, dir string, access uint64) {
-	s := p.newSlot()
-	p.call("open "+dir, call{nr: unix.SYS_OPENAT, save: uint8(s) + 1, arg: [6]uintptr{at, p.text(dir), unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC}})
-	p.call("open "+dir, call{nr: unix.SYS_DUP3, from: [6]uint8{uint8(s) + 1}, arg: [6]uintptr{0, landlockFD, unix.O_CLOEXEC}})
-	p.close(s)
+func (p *planner) landlockAllow(rules cellinit.Slot, dir string, access uint64) {
+	s := p.NewSlot()
+	p.Call("open "+dir, cellinit.Call{Nr: unix.SYS_OPENAT, Save: s, Arg: [6]uintptr{cellinit.AtCwd, p.Text(dir), unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC}})
+	p.Call("open "+dir, cellinit.Call{Nr: unix.SYS_DUP3, From: [6]cellinit.Slot{s}, Arg: [6]uintptr{0, landlockFD, unix.O_CLOEXEC}})
+	p.Close(s)
 	rule := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: landlockFD}
-	p.call("allow access below "+dir, call{nr: unix.SYS_LANDLOCK_ADD_RULE, from: [6]uint8{uint8(rules) + 1},
-		arg: [6]uintptr{0, unix.LANDLOCK_RULE_PATH_BENEATH, p.add(rawBytes(rule))}})
-	p.simple("close", unix.SYS_CLOSE, landlockFD)
+	p.Call("allow access below "+dir, cellinit.Call{Nr: unix.SYS_LANDLOCK_ADD_RULE, From: [6]cellinit.Slot{rules},
+		Arg: [6]uintptr{0, unix.LANDLOCK_RULE_PATH_BENEATH, p.Add(cellinit.Raw(rule))}})
+	p.Simple("close", unix.SYS_CLOSE, landlockFD)
 }

@@ -104,15 +104,12 @@ func TestLandlockChangesNothing(t *testing.T) {
 func TestLandlockIsProven(t *testing.T) {
 	p := &planner{req: request{Landlock: landlockLeast}, writable: []string{"tmp"}}
 	p.landlock()
-	last := len(p.calls) - 1
-	proof := p.calls[last]
-	if p.names[last] != proofOfLandlock || proof.nr != unix.SYS_MOUNT || proof.let != unix.EPERM || !proof.only || proof.want != ^uintptr(0) {
-		t.Errorf("the last call is %q, %+v, want a mount that only EPERM lets pass", p.names[last], proof)
+	last := len(p.Calls) - 1
+	proof := p.Calls[last]
+	if p.Names[last] != proofOfLandlock || proof.Nr != unix.SYS_MOUNT || proof.Let != unix.EPERM || !proof.Only || proof.Want != ^uintptr(0) {
+		t.Errorf("the last call is %q, %+v, want a mount that only EPERM lets pass", p.Names[last], proof)
 	}
-	if p.calls[last-2].nr != unix.SYS_LANDLOCK_RESTRICT_SELF { // a close is between them
-		t.Errorf("before it there is %q, want the entry into the domain", p.names[last-2])
-	}
-	if err := describeCall([]string{proofOfLandlock}, 0, 0); !strings.Contains(err.Error(), "not refused") {
-		t.Errorf("describeCall of a mount that was made = %v, want that it was not refused", err)
+	if p.Calls[last-2].Nr != unix.SYS_LANDLOCK_RESTRICT_SELF { // a close is between them
+		t.Errorf("before it there is %q, want the entry into the domain", p.Names[last-2])
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/checkcell/checkcell/sandbox/cellhost"
+	"github.com/checkcell/checkcell/sandbox/cellinit"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,7 +41,7 @@ func RunLauncher() (code int, was bool) {
 	runtime.LockOSThread()
 	pid, errno := forkCloner(c)
 	if errno != 0 {
-		fmt.Fprintln(os.Stderr, "launcher:", withRemedy(fmt.Errorf("fork: %w", errno)))
+		fmt.Fprintln(os.Stderr, "launcher:", cellinit.WithRemedy(fmt.Errorf("fork: %w", errno)))
 		return 1, true
 	}
 	_ = unix.Close(launcherSock) // the cloner's alone from here on
@@ -63,14 +65,7 @@ func RunLauncher() (code int, was bool) {
 func resetInherited() {
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) // lowering it takes a privilege that we may lack
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL}, 0)
-	for _, l := range inherited {
-		// The soft limit on processes bounds a user namespace made under it, whatever
-		// is set inside (inc_rlimit_get_ucounts in kernel/ucount.c).
-		var ours unix.Rlimit
-		if unix.Getrlimit(l.number, &ours) == nil {
-			_ = unix.Setrlimit(l.number, &unix.Rlimit{Cur: ours.Max, Max: ours.Max}) // up to the hard limit everyone may
-		}
-	}
+	cellhost.RaiseSoft()
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0) // refused where ours is above it
 }
 
@@ -98,7 +93,7 @@ type cloner struct {
 	msg   msghdr
 	iov   iovec
 	oob   [cmsgHeader + 4*maxRights]byte
-	act   sigaction
+	act   cellinit.Sigaction
 	mask  uint64
 	old   uint64 // the launcher's signal mask
 }
@@ -143,16 +138,16 @@ type memoryRange struct {
 func forkCloner(c *cloner) (pid uintptr, errno syscall.Errno) {
 	c.mask = ^uint64(0)
 	_, _, errno = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
-		uintptr(unsafe.Pointer(&c.mask)), uintptr(unsafe.Pointer(&c.old)), maskBytes, 0, 0)
+		uintptr(unsafe.Pointer(&c.mask)), uintptr(unsafe.Pointer(&c.old)), cellinit.MaskBytes, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
 	pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
 	if errno == 0 && pid == 0 {
-		runInit(runCloner(c)) // here is a clone
+		cellinit.Run(runCloner(c)) // here is a clone
 	}
 	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
-		uintptr(unsafe.Pointer(&c.old)), 0, maskBytes, 0, 0)
+		uintptr(unsafe.Pointer(&c.old)), 0, cellinit.MaskBytes, 0, 0)
 	return pid, errno
 }
 
@@ -168,20 +163,20 @@ func runCloner(c *cloner) (arenaBytes uintptr) {
 	for i := range c.heap {
 		syscall.RawSyscall6(unix.SYS_MADVISE, c.heap[i].start, c.heap[i].bytes, unix.MADV_DONTNEED, 0, 0, 0)
 	}
-	syscall.RawSyscall6(unix.SYS_DUP3, launcherSock, fdCloner, 0, 0, 0, 0)
-	c.act.handler = 1 // SIG_IGN
-	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(syscall.SIGCHLD), uintptr(unsafe.Pointer(&c.act)), 0, maskBytes, 0, 0)
+	syscall.RawSyscall6(unix.SYS_DUP3, launcherSock, cellinit.FdCloner, 0, 0, 0, 0)
+	c.act.Handler = 1 // SIG_IGN
+	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(syscall.SIGCHLD), uintptr(unsafe.Pointer(&c.act)), 0, cellinit.MaskBytes, 0, 0)
 	for {
 		// So the descriptors of the next request are 1, 2, 3 and so on.
-		syscall.RawSyscall6(unix.SYS_CLOSE_RANGE, fdCloner+1, uintptr(^uint32(0)), 0, 0, 0, 0)
+		syscall.RawSyscall6(unix.SYS_CLOSE_RANGE, cellinit.FdCloner+1, uintptr(^uint32(0)), 0, 0, 0, 0)
 		c.iov = iovec{uintptr(unsafe.Pointer(&c.req)), unsafe.Sizeof(c.req)}
 		c.msg = msghdr{iov: uintptr(unsafe.Pointer(&c.iov)), iovLen: 1, control: uintptr(unsafe.Pointer(&c.oob)), controlBytes: unsafe.Sizeof(c.oob)}
-		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMSG, fdCloner, uintptr(unsafe.Pointer(&c.msg)), unix.MSG_CMSG_CLOEXEC, 0, 0, 0)
+		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMSG, cellinit.FdCloner, uintptr(unsafe.Pointer(&c.msg)), unix.MSG_CMSG_CLOEXEC, 0, 0, 0)
 		if errno == unix.EINTR {
 			continue
 		}
 		if errno != 0 || n == 0 {
-			exit(uintptr(errno))
+			cellinit.Exit(uintptr(errno))
 		}
 		c.reply = cloneReply{errno: uint32(unix.EBADMSG)}
 		if n == unsafe.Sizeof(c.req) && c.msg.flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) == 0 {
@@ -222,9 +217,9 @@ func answer(c *cloner) {
 		*(*int32)(unsafe.Add(unsafe.Pointer(&c.oob), cmsgHeader)) = c.pidfd
 		c.msg.control, c.msg.controlBytes = uintptr(unsafe.Pointer(&c.oob)), cmsgHeader+8
 	}
-	_, _, errno := syscall.RawSyscall6(unix.SYS_SENDMSG, fdCloner, uintptr(unsafe.Pointer(&c.msg)), unix.MSG_NOSIGNAL, 0, 0, 0)
+	_, _, errno := syscall.RawSyscall6(unix.SYS_SENDMSG, cellinit.FdCloner, uintptr(unsafe.Pointer(&c.msg)), unix.MSG_NOSIGNAL, 0, 0, 0)
 	if errno != 0 {
-		exit(uintptr(errno))
+		cellinit.Exit(uintptr(errno))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 
+	"github.com/checkcell/checkcell/sandbox/cellinit"
 	"github.com/checkcell/checkcell/sandbox/cellspec"
 	"golang.org/x/sys/unix"
 )
@@ -78,7 +79,8 @@ func (x *box) openTrees() ([]*os.File, []string, error) {
 // the detached mount tree (mount_setattr(2), MOUNT_ATTR_IDMAP). The mapping
 // is that of a user namespace, which a process has to have been in for a moment.
 func (x *box) idmap(tree int) error {
-	arena, err := memoryFile("checkcell-arena", make([]byte, initArgsBytes))
+	idle := cellinit.Idle()
+	arena, err := memoryFile("checkcell-arena", idle)
 	if err != nil {
 		return err
 	}
@@ -89,7 +91,7 @@ func (x *box) idmap(tree int) error {
 	}
 	defer theirs.Close()
 	// An init without a program: it waits for an order, and ends without one.
-	pid, pidfd, err := x.link.clone(cloneRequest{flags: unix.CLONE_NEWUSER, arenaBytes: uint64(initArgsBytes)},
+	pid, pidfd, err := x.link.clone(cloneRequest{flags: unix.CLONE_NEWUSER, arenaBytes: uint64(len(idle))},
 		[]int{int(arena.Fd()), int(arena.Fd()), int(theirs.Fd())})
 	if err != nil {
 		ours.Close()

@@ -2,17 +2,15 @@ package native
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
 
-	"github.com/checkcell/checkcell/cgroup"
 	"github.com/checkcell/checkcell/images/store"
 	"github.com/checkcell/checkcell/sandbox"
+	"github.com/checkcell/checkcell/sandbox/cellhost"
+	"github.com/checkcell/checkcell/sandbox/cellinit"
 )
 
 // Config says how cells are made. Its zero value is the usual one.
@@ -27,12 +25,10 @@ type Config struct {
 type Backend struct {
 	cfg        Config
 	privileged bool
-	cgroups    *cgroup.Host // nil where groups can't be had and may be missing
-	cgroupErr  error        // why not
-	uids       *uidRange
-	landlock   int           // the version that this kernel has; 0: none
-	copyOnly   atomic.Bool   // workspaces can't be shown through an overlay here
-	cells      atomic.Uint64 // how many were asked for; names their groups
+	groups     *cellhost.Groups
+	uids       *cellhost.UIDs
+	landlock   int         // the version that this kernel has; 0: none
+	copyOnly   atomic.Bool // workspaces can't be shown through an overlay here
 
 	mu       sync.Mutex
 	launcher *link // replaced when it died
@@ -44,23 +40,19 @@ type Backend struct {
 // and Config.AllowMissing does not name them, cells that need them are refused
 // by Create, with the reason and what to do; Open itself fails only where
 // something is wrong beyond that. As root it raises this process's hard limits
-// (ulimit -H), since cells can have no more; see Fits. Call Close when done.
+// (ulimit -H), since cells can have no more; see cellhost.Fits. Call Close when done.
 func Open(cfg Config) (*Backend, error) {
 	b := &Backend{cfg: cfg, privileged: os.Geteuid() == 0, landlock: landlockABI()}
-	var all []cgroup.Controller
-	for _, c := range groupControls {
-		all = append(all, c.controller)
-	}
-	b.cgroups, b.cgroupErr = cgroup.Open(cgroup.Config{Parent: cfg.CgroupParent, AllowMissing: all})
+	b.groups = cellhost.Open(cellhost.Config{Parent: cfg.CgroupParent, AllowMissing: cfg.AllowMissing, Fix: cfg.CgroupFix})
 	var err error
-	if b.uids, err = newUIDRange(); err != nil {
+	if b.uids, err = cellhost.NewUIDs(); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
-	raiseInherited()
+	cellhost.RaiseInherited()
 	// The launcher takes its time to start; let it, while our caller goes on.
 	// It comes after the groups, since on pure v2 we may have to be alone in ours.
 	if b.launcher, err = startLauncher(); err != nil {
-		return nil, errors.Join(withRemedy(err), b.Close())
+		return nil, errors.Join(cellinit.WithRemedy(err), b.Close())
 	}
 	return b, nil
 }
@@ -71,11 +63,7 @@ func (b *Backend) Name() string { return "native" }
 // Sweep kills and removes what crashed supervisors left in cgroups. Mounts,
 // namespaces and processes of theirs ended with them.
 func (b *Backend) Sweep(ctx context.Context) (sandbox.Swept, error) {
-	if b.cgroups == nil {
-		return sandbox.Swept{}, nil
-	}
-	swept, err := b.cgroups.Sweep(ctx)
-	return sandbox.Swept{Runs: swept.Runs, Processes: swept.Processes}, err
+	return b.groups.Sweep(ctx)
 }
 
 // Close ends the launcher, and with it whatever cell is left, and removes our
@@ -95,11 +83,7 @@ func (b *Backend) Close() error {
 		defer cancel()
 		ended <- l.close(ctx)
 	}()
-	var err error
-	if b.cgroups != nil {
-		err = b.cgroups.Close()
-	}
-	return errors.Join(err, <-ended)
+	return errors.Join(b.groups.Close(), <-ended)
 }
 
 // link returns a launcher that lives.
@@ -123,43 +107,4 @@ func (b *Backend) link() (*link, error) {
 	}
 	b.launcher = l
 	return l, nil
-}
-
-// uidRange gives every cell of a root supervisor a host user of its own, so
-// that cells can't reach one another through a common one. The ids lie where
-// neither people, system users nor the ranges of containers are expected
-// (0x70000000 to 0x7fffffff), at a random place for each supervisor.
-type uidRange struct {
-	mu    sync.Mutex
-	first int
-	used  map[int]bool
-}
-
-const uidsPerSupervisor = 4096
-
-func newUIDRange() (*uidRange, error) {
-	var b [4]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		return nil, fmt.Errorf("choose user ids: %w", err)
-	}
-	blocks := uint32(0x10000000 / uidsPerSupervisor)
-	return &uidRange{first: 0x70000000 + int(binary.NativeEndian.Uint32(b[:])%blocks)*uidsPerSupervisor, used: map[int]bool{}}, nil
-}
-
-func (r *uidRange) take() (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range uidsPerSupervisor {
-		if !r.used[i] {
-			r.used[i] = true
-			return r.first + i, nil
-		}
-	}
-	return 0, fmt.Errorf("all %d user ids for cells are taken", uidsPerSupervisor)
-}
-
-func (r *uidRange) give(uid int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.used, uid-r.first)
 }

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/checkcell/checkcell/sandbox"
+	"github.com/checkcell/checkcell/sandbox/cellinit"
 	"github.com/checkcell/checkcell/sandbox/cellspec"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -27,7 +27,7 @@ const (
 
 // planner lays out the set-up of one cell.
 type planner struct {
-	program
+	cellinit.Program
 	req   request
 	trees map[string]int  // by host path: the descriptor of the detached mount that we took of it
 	made  map[string]bool // directories of the new root that are there
@@ -35,11 +35,10 @@ type planner struct {
 	writable []string // places of the new root
 }
 
-// plan turns a request into the system calls of the init.
-func plan(req request, trees map[string]int) (*program, error) {
-	p := &planner{req: req, trees: trees, made: map[string]bool{"": true, ".": true}}
-	p.add(make([]byte, initArgsBytes)) // the arena begins with them: see finish
-	p.simple("close", unix.SYS_CLOSE, fdCloner)
+// plan turns a request into the arena of the init, and the names of its calls.
+func plan(req request, trees map[string]int) (arena []byte, calls []string, err error) {
+	p := &planner{Program: cellinit.NewProgram(), req: req, trees: trees, made: map[string]bool{"": true, ".": true}}
+	p.Simple("close", unix.SYS_CLOSE, cellinit.FdCloner)
 	p.becomeUser()
 	p.makeRoot()
 	for _, m := range req.Spec.Mounts {
@@ -50,60 +49,26 @@ func plan(req request, trees map[string]int) (*program, error) {
 	p.proc()
 	p.enterRoot()
 	p.network()
-	p.workFiles()
+	p.LayOut(req.Spec.Process.Cwd, req.Layout)
 	p.ownStreams()
 	p.landlock()
 	p.dropPrivileges()
-	p.finish()
-	return &p.program, p.err
-}
-
-// finish puts the calls and the steps into the arena.
-func (p *planner) finish() {
-	a := initLayout{count: uintptr(len(p.calls)), calls: p.add(rawBytes(p.calls...))}
-	proc := p.req.Spec.Process
-	env := p.texts(proc.Env)
-	paths := searchPaths(proc.Args[0], proc.Env)
-	for i := range a.steps {
-		args := proc.Args
-		if i == int(sandbox.StepSyntax) && p.req.Spec.Annotations[cellspec.SyntaxPassAnnotation] != "" {
-			args = cellspec.SyntaxArgs(args)
-		}
-		a.steps[i] = stepLayout{
-			paths: p.texts(paths), argv: p.texts(args), envv: env,
-			stdout: uintptr(fdStreams + 2*i), stderr: uintptr(fdStreams + 2*i + 1),
-		}
-	}
-	copy(p.mem, rawBytes(a))
-}
-
-// searchPaths lists where a program is looked for: as execvp(3) does.
-func searchPaths(name string, env []string) []string {
-	if strings.Contains(name, "/") {
-		return []string{name}
-	}
-	var paths []string
-	for _, dir := range strings.Split(optionOf(env, "PATH"), ":") {
-		if dir != "" { // an empty part would mean the working directory
-			paths = append(paths, path.Join(dir, name))
-		}
-	}
-	return paths
+	return p.Finish(req.Spec)
 }
 
 // becomeUser takes the cell's user and leaves the groups of ours.
 func (p *planner) becomeUser() {
 	user := p.req.Spec.Process.User
 	if p.req.Privileged {
-		p.simple("drop supplementary groups", unix.SYS_SETGROUPS, 0, 0)
+		p.Simple("drop supplementary groups", unix.SYS_SETGROUPS, 0, 0)
 	}
 	gid, uid := uintptr(user.GID), uintptr(user.UID)
-	p.simple("set group id", unix.SYS_SETRESGID, gid, gid, gid)
-	p.simple("set user id", unix.SYS_SETRESUID, uid, uid, uid)
-	p.simple("make a cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
-	p.simple("set umask", unix.SYS_UMASK, 0)
+	p.Simple("set group id", unix.SYS_SETRESGID, gid, gid, gid)
+	p.Simple("set user id", unix.SYS_SETRESUID, uid, uid, uid)
+	p.Simple("make a cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
+	p.Simple("set umask", unix.SYS_UMASK, 0)
 	name := p.req.Spec.Hostname
-	p.simple("set host name", unix.SYS_SETHOSTNAME, p.text(name), uintptr(len(name)))
+	p.Simple("set host name", unix.SYS_SETHOSTNAME, p.Text(name), uintptr(len(name)))
 }
 
 // makeRoot puts an empty tmpfs at staging, and a second one, for all writable
@@ -115,7 +80,7 @@ func (p *planner) makeRoot() {
 		size += len(text) + 8192
 	}
 	p.mount("checkcell-root", staging, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("mode=755,size=%d", size))
-	p.simple("enter the new root", unix.SYS_CHDIR, p.text(staging))
+	p.Simple("enter the new root", unix.SYS_CHDIR, p.Text(staging))
 	for _, m := range p.req.Spec.Mounts {
 		if m.Source == cellspec.Scratch {
 			p.mkdirAll(".scratch")
@@ -133,7 +98,7 @@ func (p *planner) makeRoot() {
 func (p *planner) imageRoot(dir string) {
 	names, err := imageEntries(dir)
 	if err != nil {
-		p.fail(err)
+		p.Fail(err)
 	}
 	for _, name := range names {
 		p.show(path.Join(dir, name), name)
@@ -164,11 +129,11 @@ func (p *planner) bindHost(path, dst string) {
 		p.bind(path, dst, attrReadOnly)
 		return
 	}
-	s := p.newSlot()
-	p.call("take "+path, call{nr: unix.SYS_DUP, arg: [6]uintptr{uintptr(fd)}, save: uint8(s) + 1})
+	s := p.NewSlot()
+	p.Call("take "+path, cellinit.Call{Nr: unix.SYS_DUP, Arg: [6]uintptr{uintptr(fd)}, Save: s})
 	p.setAttr(s, path, attrReadOnly)
 	p.attach(s, dst)
-	p.simple("close", unix.SYS_CLOSE, uintptr(fd))
+	p.Simple("close", unix.SYS_CLOSE, uintptr(fd))
 }
 
 // show gives what is at host its place in the new root: a link is made again,
@@ -179,14 +144,14 @@ func (p *planner) show(host, dst string) {
 	case os.IsNotExist(err):
 		return
 	case err != nil:
-		p.fail(fmt.Errorf("look at %s: %w", host, err))
+		p.Fail(fmt.Errorf("look at %s: %w", host, err))
 	case info.Mode()&os.ModeSymlink != 0:
 		target, err := os.Readlink(host)
 		if err != nil {
-			p.fail(fmt.Errorf("read link %s: %w", host, err))
+			p.Fail(fmt.Errorf("read link %s: %w", host, err))
 		}
 		p.mkdirAll(path.Dir(dst))
-		p.symlink(target, dst)
+		p.Symlink(target, dst)
 	case info.IsDir():
 		p.mkdirAll(dst)
 		p.bindHost(host, dst)
@@ -202,7 +167,7 @@ func (p *planner) mkdirAll(dir string) {
 		return
 	}
 	p.mkdirAll(path.Dir(dir))
-	p.mkdir(dir, 0o755)
+	p.Mkdir(dir, 0o755)
 	p.made[dir] = true
 }
 
@@ -212,7 +177,7 @@ func (p *planner) mountOne(m specs.Mount) {
 	switch {
 	case m.Type == "bind":
 		if !slices.Contains(m.Options, cellspec.OptionalOption) {
-			p.fail(fmt.Errorf("mount %s: this backend binds only paths of the host view", m.Destination))
+			p.Fail(fmt.Errorf("mount %s: this backend binds only paths of the host view", m.Destination))
 		}
 		p.show(m.Source, dst)
 	case m.Source == cellspec.Scratch:
@@ -225,7 +190,7 @@ func (p *planner) mountOne(m specs.Mount) {
 		p.mount("dev", dst, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, dataOf(m.Options, "size", "nr_inodes", "mode"))
 		p.devices()
 	default:
-		p.fail(fmt.Errorf("mount %s: type %q is not one that this backend knows", m.Destination, m.Type))
+		p.Fail(fmt.Errorf("mount %s: type %q is not one that this backend knows", m.Destination, m.Type))
 	}
 }
 
@@ -236,9 +201,9 @@ func (p *planner) devices() {
 		p.touch("dev/" + name)
 		p.bind("/dev/"+name, "dev/"+name, attrDevice)
 	}
-	p.symlink("/proc/self/fd", "dev/fd")
+	p.Symlink("/proc/self/fd", "dev/fd")
 	for i, name := range []string{"stdin", "stdout", "stderr"} {
-		p.symlink("/proc/self/fd/"+strconv.Itoa(i), "dev/"+name)
+		p.Symlink("/proc/self/fd/"+strconv.Itoa(i), "dev/"+name)
 	}
 	p.mkdirAll("dev/shm")
 	p.protectPath("dev", attrDevice)
@@ -247,11 +212,11 @@ func (p *planner) devices() {
 // ownStreams gives the init, and the steps' standard input, the cell's
 // /dev/null. What lay below 3 was closed, so it becomes descriptor 0.
 func (p *planner) ownStreams() {
-	p.simple("close", unix.SYS_CLOSE, fdArena)
-	p.simple("close", unix.SYS_CLOSE, fdContent)
-	p.call("open /dev/null", call{nr: unix.SYS_OPENAT, only: true, want: 0, arg: [6]uintptr{at, p.text("/dev/null"), unix.O_RDWR}})
-	p.simple("open /dev/null", unix.SYS_DUP3, 0, 1, 0)
-	p.simple("open /dev/null", unix.SYS_DUP3, 0, 2, 0)
+	p.Simple("close", unix.SYS_CLOSE, cellinit.FdArena)
+	p.Simple("close", unix.SYS_CLOSE, cellinit.FdContent)
+	p.Call("open /dev/null", cellinit.Call{Nr: unix.SYS_OPENAT, Only: true, Want: 0, Arg: [6]uintptr{cellinit.AtCwd, p.Text("/dev/null"), unix.O_RDWR}})
+	p.Simple("open /dev/null", unix.SYS_DUP3, 0, 1, 0)
+	p.Simple("open /dev/null", unix.SYS_DUP3, 0, 2, 0)
 }
 
 // scratch gives one writable place its directory of the scratch tmpfs, or, for
@@ -264,24 +229,24 @@ func (p *planner) scratch(m specs.Mount, dst string) {
 	}
 	mode, err := strconv.ParseUint(optionOf(m.Options, "mode"), 8, 32)
 	if err != nil {
-		p.fail(fmt.Errorf("mount %s: mode: %w", m.Destination, err))
+		p.Fail(fmt.Errorf("mount %s: mode: %w", m.Destination, err))
 	}
 	p.writable = append(p.writable, dst)
 	p.mkdirAll(dst)
 	dir := ".scratch/" + strings.ReplaceAll(dst, "/", "-")
-	p.mkdir(dir, uint32(mode))
+	p.Mkdir(dir, uint32(mode))
 	lower, shown := cellspec.Workspace(m)
 	if !shown || !p.req.Overlay {
 		s := p.openTree(dir)
 		p.attach(s, dst)
 		return
 	}
-	p.mkdir(".scratch/.overlay", 0o700)
+	p.Mkdir(".scratch/.overlay", 0o700)
 	// A tmpfs has user attributes since Linux 6.6. Without them an overlay mounts all
 	// the same, and then fails to make a directory where another was removed.
 	mark := "x"
-	p.simple("set an attribute of a file in a tmpfs", unix.SYS_SETXATTR,
-		p.text(".scratch/.overlay"), p.text("user.checkcell"), p.text(mark), uintptr(len(mark)), 0)
+	p.Simple("set an attribute of a file in a tmpfs", unix.SYS_SETXATTR,
+		p.Text(".scratch/.overlay"), p.Text("user.checkcell"), p.Text(mark), uintptr(len(mark)), 0)
 	p.mkdirAll(".lower")
 	p.bindHost(lower, ".lower")
 	p.mount("work", dst, "overlay", unix.MS_NOSUID|unix.MS_NODEV,
@@ -315,10 +280,10 @@ func (p *planner) rootFiles() {
 // lets nobody make user namespaces below the cell's.
 func (p *planner) proc() {
 	const limit = "proc/sys/user/max_user_namespaces"
-	s := p.newSlot()
-	p.call("open "+limit, call{nr: unix.SYS_OPENAT, save: uint8(s) + 1, arg: [6]uintptr{at, p.text(limit), unix.O_WRONLY | unix.O_CLOEXEC}})
-	p.call("write "+limit, call{nr: unix.SYS_WRITE, from: [6]uint8{uint8(s) + 1}, arg: [6]uintptr{0, p.text("0"), 1}, only: true, want: 1})
-	p.close(s)
+	s := p.NewSlot()
+	p.Call("open "+limit, cellinit.Call{Nr: unix.SYS_OPENAT, Save: s, Arg: [6]uintptr{cellinit.AtCwd, p.Text(limit), unix.O_WRONLY | unix.O_CLOEXEC}})
+	p.Call("write "+limit, cellinit.Call{Nr: unix.SYS_WRITE, From: [6]cellinit.Slot{s}, Arg: [6]uintptr{0, p.Text("0"), 1}, Only: true, Want: 1})
+	p.Close(s)
 	for _, name := range p.req.Spec.Linux.MaskedPaths {
 		info, err := os.Lstat(name)
 		switch {
@@ -339,9 +304,9 @@ func (p *planner) proc() {
 // enterRoot makes the new root the root, takes the old one away, and closes
 // the new one to writes.
 func (p *planner) enterRoot() {
-	p.simple("pivot into the new root", unix.SYS_PIVOT_ROOT, p.text("."), p.text("."))
+	p.Simple("pivot into the new root", unix.SYS_PIVOT_ROOT, p.Text("."), p.Text("."))
 	p.detach(".")
-	p.simple("enter /", unix.SYS_CHDIR, p.text("/"))
+	p.Simple("enter /", unix.SYS_CHDIR, p.Text("/"))
 	p.protectPath("/", attrReadOnly)
 }
 
@@ -353,29 +318,10 @@ func (p *planner) network() {
 		flags uint16
 		rest  [22]byte
 	}{name: [16]byte{'l', 'o'}, flags: unix.IFF_UP}
-	s := p.newSlot()
-	p.call("open a socket", call{nr: unix.SYS_SOCKET, save: uint8(s) + 1, arg: [6]uintptr{unix.AF_INET, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC}})
-	p.call("bring up lo", call{nr: unix.SYS_IOCTL, from: [6]uint8{uint8(s) + 1}, arg: [6]uintptr{0, unix.SIOCSIFFLAGS, p.add(rawBytes(ifreq))}})
-	p.close(s)
-}
-
-// workFiles enters the working directory and lays the entries out there.
-func (p *planner) workFiles() {
-	p.simple("enter "+p.req.Spec.Process.Cwd, unix.SYS_CHDIR, p.text(p.req.Spec.Process.Cwd))
-	for _, e := range p.req.Entries {
-		switch e.Kind {
-		case entryDir:
-			p.mkdir(e.Path, e.Mode)
-		case entryLink:
-			p.symlink(e.Target, e.Path)
-		case entryMode:
-			p.simple("open up "+e.Path, unix.SYS_FCHMODAT, at, p.text(e.Path), uintptr(e.Mode))
-		case entryFile:
-			s := p.openBeneath(e.Path, e.Mode)
-			p.sendfile(s, fdContent, e.Path, e.Size)
-			p.close(s)
-		}
-	}
+	s := p.NewSlot()
+	p.Call("open a socket", cellinit.Call{Nr: unix.SYS_SOCKET, Save: s, Arg: [6]uintptr{unix.AF_INET, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC}})
+	p.Call("bring up lo", cellinit.Call{Nr: unix.SYS_IOCTL, From: [6]cellinit.Slot{s}, Arg: [6]uintptr{0, unix.SIOCSIFFLAGS, p.Add(cellinit.Raw(ifreq))}})
+	p.Close(s)
 }
 
 func optionOf(options []string, key string) string {

@@ -1,7 +1,7 @@
 package native
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,13 +12,15 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/checkcell/checkcell/sandbox/cellhost"
+	"github.com/checkcell/checkcell/sandbox/cellinit"
 	"golang.org/x/sys/unix"
 )
 
 // link is a Backend's side of one launcher and its cloner.
 type link struct {
 	cmd    *exec.Cmd
-	stderr *words
+	stderr *cellhost.Words
 
 	mu   sync.Mutex // one request at a time
 	sock int        // -1 once it was closed
@@ -34,31 +36,6 @@ const lastWords = time.Second
 // closeBudget is how long a launcher may take to end.
 const closeBudget = 5 * time.Second
 
-// words keeps the first paragraph written to it: what a launcher says as it
-// fails. Where Go's runtime ends it, that is the reason, and the rest a trace.
-type words struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-func (w *words) Write(p []byte) (int, error) {
-	const most = 1 << 10
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.b = append(w.b, p[:min(len(p), most-len(w.b))]...)
-	return len(p), nil
-}
-
-func (w *words) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	first, _, _ := bytes.Cut(bytes.TrimSpace(w.b), []byte("\n\n"))
-	if len(first) == 0 {
-		return "it said nothing; is native.RunLauncher called first in main?"
-	}
-	return string(first)
-}
-
 // startLauncher executes this program as a launcher, in a session of its own
 // so that a terminal's interrupt reaches only us, with an empty environment.
 func startLauncher() (*link, error) {
@@ -72,7 +49,7 @@ func startLauncher() (*link, error) {
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "launcher")
 	defer theirs.Close()
-	l := &link{sock: pair[0], stderr: &words{}}
+	l := &link{sock: pair[0], stderr: &cellhost.Words{}}
 	timeout := unix.NsecToTimeval(answerBudget.Nanoseconds())
 	err = unix.SetsockoptTimeval(l.sock, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
 	l.cmd = &exec.Cmd{
@@ -111,7 +88,7 @@ func (l *link) clone(req cloneRequest, fds []int) (pid int, pidfd *os.File, err 
 		ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 		defer cancel()
 		l.reap(ctx)
-		l.dead = fmt.Errorf("%w: %w: %s", errNoAnswer, err, l.stderr)
+		l.dead = fmt.Errorf("%w: %w: %s", errNoAnswer, err, cmp.Or(l.stderr.String(), "it said nothing; is native.RunLauncher called first in main?"))
 		return 0, nil, l.dead
 	}
 	if len(rights) == 1 {
@@ -126,7 +103,7 @@ func (l *link) clone(req cloneRequest, fds []int) (pid int, pidfd *os.File, err 
 
 func (l *link) exchange(req cloneRequest, fds []int) (reply cloneReply, rights []int, err error) {
 	err = retry(func() error {
-		return unix.Sendmsg(l.sock, rawBytes(req), unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
+		return unix.Sendmsg(l.sock, cellinit.Raw(req), unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
 	})
 	if err != nil {
 		return reply, nil, err

@@ -1,4 +1,6 @@
-package native
+//go:build linux
+
+package cellinit
 
 import (
 	"fmt"
@@ -11,37 +13,78 @@ import (
 
 	"github.com/checkcell/checkcell/sandbox"
 	"github.com/checkcell/checkcell/sandbox/cellspec"
+	"golang.org/x/sys/unix"
 )
 
-// layOut says what is laid out in the working directory, and returns a memory
-// file with the content: the workspace's copy, where it is not shown through
-// an overlay, and over it the claim's files.
-func (x *box) layOut(spec sandbox.Spec) (*os.File, error) {
-	var parts [][]byte
-	if spec.Workspace != "" {
-		s, err := surveyWorkspace(spec.Workspace)
-		if err != nil {
-			return nil, fmt.Errorf("workspace: %w", err)
+// Layout is what is laid out in the working directory, each thing before its
+// children, and the content of the files among them, one after the other.
+type Layout struct {
+	entries []entry
+	Content [][]byte
+}
+
+// entry is one thing of a Layout.
+type entry struct {
+	Path   string // relative, clean
+	Kind   entryKind
+	Mode   uint32 // permission bits
+	Size   int64  // of a file that is filled
+	Target string // of a link
+}
+
+type entryKind uint8
+
+const (
+	entryFile entryKind = iota
+	entryDir
+	entryLink
+	entryMode // what is there already gets Mode
+)
+
+// LayOut says what is laid out for spec: its workspace, where s is not nil, and
+// over it its files. A workspace that is shown as it is has only modes changed;
+// otherwise it is read here, to be copied.
+func LayOut(spec sandbox.Spec, s *Survey, shown bool) (Layout, error) {
+	var l Layout
+	switch {
+	case s == nil:
+	case shown:
+		l.entries = s.opened()
+	default:
+		var err error
+		if l.Content, err = s.copy(spec.Limits); err != nil {
+			return l, fmt.Errorf("workspace: %w", err)
 		}
-		x.req.Overlay = x.req.Overlay && s.oneOwner && (x.req.Privileged || s.uid == x.req.HostUID)
-		x.req.OwnerUID, x.req.OwnerGID = s.uid, s.gid
-		if x.req.Overlay {
-			x.req.Entries = s.opened()
-		} else if parts, err = s.copy(spec.Limits); err != nil {
-			return nil, fmt.Errorf("workspace: %w", err)
-		} else {
-			x.req.Entries = s.entries
-		}
+		l.entries = s.entries
 	}
 	dirs := map[string]bool{}
 	files := append([]sandbox.File(nil), spec.Files...)
 	sort.Slice(files, func(i, j int) bool { return files[i].Path < files[j].Path })
 	for _, f := range files {
-		x.req.Entries = appendParents(x.req.Entries, dirs, path.Dir(f.Path))
-		x.req.Entries = append(x.req.Entries, entry{Path: f.Path, Kind: entryFile, Mode: 0o644, Size: int64(len(f.Content))})
-		parts = append(parts, f.Content)
+		l.entries = appendParents(l.entries, dirs, path.Dir(f.Path))
+		l.entries = append(l.entries, entry{Path: f.Path, Kind: entryFile, Mode: 0o644, Size: int64(len(f.Content))})
+		l.Content = append(l.Content, f.Content)
 	}
-	return memoryFile("checkcell-content", parts...)
+	return l, nil
+}
+
+// LayOut has the init enter the directory dir and lay l out there.
+func (p *Program) LayOut(dir string, l Layout) {
+	p.Simple("enter "+dir, unix.SYS_CHDIR, p.Text(dir))
+	for _, e := range l.entries {
+		switch e.Kind {
+		case entryDir:
+			p.Mkdir(e.Path, e.Mode)
+		case entryLink:
+			p.Symlink(e.Target, e.Path)
+		case entryMode:
+			p.Simple("open up "+e.Path, unix.SYS_FCHMODAT, AtCwd, p.Text(e.Path), uintptr(e.Mode))
+		case entryFile:
+			s := p.openBeneath(e.Path, e.Mode)
+			p.fill(s, e.Path, e.Size)
+			p.Close(s)
+		}
+	}
 }
 
 func appendParents(entries []entry, made map[string]bool, dir string) []entry {
@@ -52,22 +95,22 @@ func appendParents(entries []entry, made map[string]bool, dir string) []entry {
 	return append(appendParents(entries, made, path.Dir(dir)), entry{Path: dir, Kind: entryDir, Mode: 0o755})
 }
 
-// survey is what a workspace holds: every directory, regular file and symbolic
+// Survey is what a workspace holds: every directory, regular file and symbolic
 // link. In the cell all of it belongs to the check's user, who can read and
 // write it, whoever owns it outside; entries carry the modes that this takes.
-type survey struct {
+type Survey struct {
 	dir      string
 	entries  []entry
 	modes    []uint32 // of each entry, as they are
-	oneOwner bool
-	uid, gid int
+	OneOwner bool     // all of it belongs to one user and one group
+	UID, GID int      // of the directory itself
 }
 
-// surveyWorkspace walks the directory at dir. What is neither a directory, a
+// SurveyWorkspace walks the directory at dir. What is neither a directory, a
 // regular file nor a symbolic link (a device, a socket, a pipe) is refused by
 // name: it would be a way out of the cell.
-func surveyWorkspace(dir string) (*survey, error) {
-	s := &survey{dir: dir, oneOwner: true}
+func SurveyWorkspace(dir string) (*Survey, error) {
+	s := &Survey{dir: dir, OneOwner: true}
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -81,10 +124,10 @@ func surveyWorkspace(dir string) (*survey, error) {
 			return fmt.Errorf("%s: its owner is not known", name)
 		}
 		if name == dir {
-			s.uid, s.gid = int(stat.Uid), int(stat.Gid)
+			s.UID, s.GID = int(stat.Uid), int(stat.Gid)
 			return nil
 		}
-		s.oneOwner = s.oneOwner && s.uid == int(stat.Uid) && s.gid == int(stat.Gid)
+		s.OneOwner = s.OneOwner && s.UID == int(stat.Uid) && s.GID == int(stat.Gid)
 		mode := uint32(info.Mode().Perm())
 		e := entry{Path: name[len(dir)+1:], Mode: mode | 0o600}
 		switch {
@@ -109,7 +152,7 @@ func surveyWorkspace(dir string) (*survey, error) {
 
 // opened lists, for a workspace that is shown as it is, the entries whose
 // owner could not read and write them.
-func (s *survey) opened() []entry {
+func (s *Survey) opened() []entry {
 	var list []entry
 	for i, e := range s.entries {
 		if e.Kind != entryLink && e.Mode != s.modes[i] {
@@ -121,7 +164,7 @@ func (s *survey) opened() []entry {
 
 // copy reads all files and sets the entries' sizes to what was read. A
 // workspace larger than the cell's disk is refused before it is read.
-func (s *survey) copy(l sandbox.Limits) ([][]byte, error) {
+func (s *Survey) copy(l sandbox.Limits) ([][]byte, error) {
 	var size sandbox.Bytes
 	for _, e := range s.entries {
 		size += sandbox.Bytes(e.Size)

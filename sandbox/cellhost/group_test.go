@@ -1,4 +1,6 @@
-package native
+//go:build linux
+
+package cellhost
 
 import (
 	"os/exec"

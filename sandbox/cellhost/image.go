@@ -1,4 +1,6 @@
-package native
+//go:build linux
+
+package cellhost
 
 import (
 	"context"
@@ -8,17 +10,17 @@ import (
 	"github.com/checkcell/checkcell/images/store"
 )
 
-// takeRoot finds the root file system that ref names. That of an image is held
+// TakeRoot finds the root file system that ref names. That of an image is held
 // until the caller closes its tree, and is named by its digest from then on; the
-// host view and directories have no tree.
-func (b *Backend) takeRoot(ctx context.Context, ref images.Ref) (images.Ref, *store.Tree, error) {
+// host view and directories have no tree. Kept may be nil.
+func TakeRoot(ctx context.Context, kept *store.Store, ref images.Ref) (images.Ref, *store.Tree, error) {
 	if ref.IsHost() || ref.Kind() == images.KindDir {
 		return ref, nil, nil
 	}
-	if b.cfg.Images == nil {
+	if kept == nil {
 		return ref, nil, fmt.Errorf("image %s %w: no store of images is open", ref, store.ErrNotFound)
 	}
-	tree, err := b.cfg.Images.Tree(ctx, ref)
+	tree, err := kept.Tree(ctx, ref)
 	if err != nil {
 		return ref, nil, err
 	}

@@ -1,13 +1,15 @@
-package native
+//go:build linux
+
+package cellhost
 
 import (
 	"errors"
 	"fmt"
 	"math"
 	"strconv"
-	"syscall"
 
 	"github.com/checkcell/checkcell/sandbox"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -60,10 +62,10 @@ func cpuSeconds(l sandbox.Limits) uint64 {
 	return uint64(math.Ceil(l.Wall.Seconds() * max(1, cpus)))
 }
 
-// raiseInherited raises our own hard limits as far as we may, which is all the
+// RaiseInherited raises our own hard limits as far as we may, which is all the
 // way for root, and for others not at all. What we may do with it, our soft
 // limits, stays as it was.
-func raiseInherited() {
+func RaiseInherited() {
 	for _, l := range inherited {
 		var ours unix.Rlimit
 		if unix.Getrlimit(l.number, &ours) != nil {
@@ -79,11 +81,54 @@ func raiseInherited() {
 	}
 }
 
+// RaiseSoft raises our soft limits to the hard ones, for what we start.
+func RaiseSoft() {
+	for _, l := range inherited {
+		// The soft limit on processes bounds a user namespace made under it, whatever
+		// is set inside (inc_rlimit_get_ucounts in kernel/ucount.c).
+		var ours unix.Rlimit
+		if unix.Getrlimit(l.number, &ours) == nil {
+			_ = unix.Setrlimit(l.number, &unix.Rlimit{Cur: ours.Max, Max: ours.Max}) // up to the hard limit everyone may
+		}
+	}
+}
+
+// Rlimits cuts the limits per process of a description to those of ours that a
+// cell's user can't raise. The number of open files is not cut: see Fits.
+func Rlimits(wanted []specs.POSIXRlimit) ([]specs.POSIXRlimit, error) {
+	var list []specs.POSIXRlimit
+	for _, r := range wanted {
+		number, ok := rlimitNumbers[r.Type]
+		if !ok {
+			return nil, fmt.Errorf("rlimit %s is not one that this backend knows", r.Type)
+		}
+		var ours unix.Rlimit
+		if err := unix.Getrlimit(number, &ours); err != nil {
+			return nil, fmt.Errorf("rlimit %s: %w", r.Type, err)
+		}
+		if number != unix.RLIMIT_NOFILE {
+			r.Hard = min(r.Hard, ours.Max)
+			r.Soft = min(r.Soft, r.Hard)
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+var rlimitNumbers = map[string]int{
+	"RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_NOFILE": unix.RLIMIT_NOFILE, "RLIMIT_STACK": unix.RLIMIT_STACK,
+	"RLIMIT_FSIZE": unix.RLIMIT_FSIZE, "RLIMIT_CPU": unix.RLIMIT_CPU, "RLIMIT_DATA": unix.RLIMIT_DATA, "RLIMIT_AS": unix.RLIMIT_AS,
+	"RLIMIT_NPROC": unix.RLIMIT_NPROC, "RLIMIT_MEMLOCK": unix.RLIMIT_MEMLOCK, "RLIMIT_NICE": unix.RLIMIT_NICE, "RLIMIT_RTPRIO": unix.RLIMIT_RTPRIO,
+}
+
+// RlimitNumber is the number that getrlimit(2) has for a limit that Rlimits let pass.
+func RlimitNumber(r specs.POSIXRlimit) int { return rlimitNumbers[r.Type] }
+
 // Fits returns an error that names every limit of l which this process's own
 // limits (ulimit) leave no room for and only root could raise. Create refuses
 // such a spec: its check would meet a limit that nobody counts, and be graded for
 // an error of ours.
-func (b *Backend) Fits(l sandbox.Limits) error {
+func Fits(l sandbox.Limits) error {
 	var errs []error
 	for _, in := range inherited {
 		var ours unix.Rlimit
@@ -104,33 +149,4 @@ func amount(n uint64) string {
 		return "no limit"
 	}
 	return strconv.FormatUint(n, 10)
-}
-
-// shortages are what the kernel says when something ran out, and what to do.
-var shortages = [...]struct {
-	errno syscall.Errno
-	fix   string
-}{
-	{unix.EMFILE, "checkcell may open too few files: raise the limit (ulimit -n), or run fewer checks at once (--jobs)"},
-	{unix.ENFILE, "all of this machine's open files are in use: raise fs.file-max, or end programs"},
-	{unix.EAGAIN, "no more processes may be started here: raise the limit of processes around checkcell (ulimit -u, pids.max of its groups), or run fewer checks at once (--jobs)"},
-	{unix.ENOMEM, "memory is short: raise the memory limit around checkcell (memory.max of its groups, ulimit -v), or run fewer checks at once (--jobs)"},
-}
-
-// remedy says what to do about an error that comes of a shortage; "" for others.
-func remedy(err error) string {
-	for _, s := range shortages {
-		if errors.Is(err, s.errno) {
-			return s.fix
-		}
-	}
-	return ""
-}
-
-// withRemedy adds to err what to do about it, where that is known.
-func withRemedy(err error) error {
-	if fix := remedy(err); fix != "" {
-		return fmt.Errorf("%w; %s", err, fix)
-	}
-	return err
 }

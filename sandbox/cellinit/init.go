@@ -1,4 +1,6 @@
-package native
+//go:build linux
+
+package cellinit
 
 import (
 	"syscall"
@@ -7,33 +9,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file is what runs as PID 1 of a cell, and between its fork and the
+// This file is what runs as process 1 of a cell, and between its fork and the
 // execution of a step's program.
 //
-// It is cloned without an exec: a copy of a process of Go's that has one
-// thread and no runtime. Nothing here may allocate, grow the stack, take a
-// lock, be preempted or touch Go's heap, so every function is nosplit and
-// norace and makes raw system calls on its arena; syscall.forkAndExecInChild
-// of the standard library does so for the same reason. All signals are blocked
-// from before the clone on, and their handlers are reset first, so that no
-// handler of Go's runtime can run.
+// It has one thread and no Go runtime. Nothing here may allocate, grow the stack,
+// take a lock, be preempted or touch Go's heap, so every function is nosplit and
+// norace and makes raw system calls on its arena; syscall.forkAndExecInChild of
+// the standard library does so for the same reason. A clone has all signals
+// blocked from before the clone on, and their handlers are reset first, so that
+// no handler of Go's runtime can run.
 
 // The descriptors of an init: it gets them in this order, from 1 on, the
 // lowest that are free. A cgroup2 directory and detached mounts may follow.
 const (
-	fdCloner  = iota // the cloner's socket, closed first
-	fdArena          // mapped at arenaStart
-	fdContent        // the content of the files to lay out, one after the other
-	fdControl        // our orders; its end is our end
-	fdStatus         // takes our records
-	fdStreams        // stdout and stderr of the syntax pass, then of the check
-	fdMore    = fdStreams + 4
+	FdCloner  = iota // the cloner's socket, closed first
+	FdArena          // mapped at arenaStart
+	FdContent        // the content of the files to lay out, one after the other
+	FdControl        // our orders; its end is our end
+	FdStatus         // takes our records
+	FdStreams        // stdout and stderr of the syntax pass, then of the check
+	FdMore    = FdStreams + streams
 )
 
 // initArgs is what an arena begins with, as the init sees it. initLayout is
 // the same memory as whoever fills it sees it: addresses, not pointers.
 type initArgs struct {
-	calls *call
+	calls *Call
 	count uintptr
 	steps [2]stepArgs
 	slots [maxSlots]uintptr
@@ -41,14 +42,27 @@ type initArgs struct {
 	// scratch memory
 	order   [8]byte
 	rec     record
-	act     sigaction
+	act     Sigaction
 	mask    uint64
 	info    [128]byte // struct signalfd_siginfo
-	polls   [2]unix.PollFd
+	polls   [pollStreams + streams]unix.PollFd
 	pipe    [2]int32
 	errno   uint32
 	wstatus int32
+	ended   int32   // the wait status of the first process
+	waiting int32   // bytes in a pipe
+	buffer  uintptr // of a container's init: bufferBytes that streams and files pass through; 0: of a clone
 }
+
+// What an init waits for.
+const (
+	pollOrders   = iota
+	pollChildren // a signalfd
+	pollStreams  // those that a container's init passes on
+)
+
+// streams are stdout and stderr of the syntax pass, and of the check.
+const streams = 4
 
 // stepArgs is a step's program: where it may be found, its arguments and
 // environment, each closed by nil, and the descriptors of its two streams.
@@ -68,68 +82,96 @@ type stepLayout struct {
 
 const initArgsBytes = unsafe.Sizeof(initArgs{})
 
-// sigaction is the kernel's struct sigaction; zero is SIG_DFL.
-type sigaction struct {
-	handler, flags, restorer uintptr
-	mask                     uint64
+// Sigaction is the kernel's struct Sigaction; zero is SIG_DFL.
+type Sigaction struct {
+	Handler, Flags, Restorer uintptr
+	Mask                     uint64
 }
 
 const (
 	signals   = 64
-	maskBytes = 8
+	MaskBytes = 8 // of a set of signals
 )
 
-// runInit is PID 1: it waits for the order to go on, sets the cell up, starts
-// the steps that it is told to, reaps whatever ends, and reports. It forwards
-// no signal. When its pipe of orders is closed, by us or by our death, it
-// exits, and the kernel kills everything else in its PID namespace.
+// Run is process 1 of a cell as a clone: it waits for the order to go on, sets
+// the cell up, starts the steps that it is told to, reaps whatever ends, and
+// reports. It forwards no signal. When its pipe of orders is closed, by us or by
+// our death, it exits, and the kernel kills everything else in its PID namespace.
 //
 //go:nosplit
 //go:norace
-func runInit(arenaBytes uintptr) {
-	addr, _, errno := syscall.RawSyscall6(unix.SYS_MMAP, arenaStart, arenaBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED_NOREPLACE, fdArena, 0)
+func Run(arenaBytes uintptr) {
+	addr, _, errno := syscall.RawSyscall6(unix.SYS_MMAP, arenaStart, arenaBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED_NOREPLACE, FdArena, 0)
 	if errno != 0 {
 		rec := record{recordSetupFailed, callMap, uint32(errno)}
-		syscall.RawSyscall6(unix.SYS_WRITE, fdStatus, uintptr(unsafe.Pointer(&rec)), unsafe.Sizeof(rec), 0, 0, 0)
-		exit(1)
+		syscall.RawSyscall6(unix.SYS_WRITE, FdStatus, uintptr(unsafe.Pointer(&rec)), unsafe.Sizeof(rec), 0, 0, 0)
+		Exit(1)
 	}
-	a := *(**initArgs)(unsafe.Pointer(&addr)) // memory that is not Go's
+	serve(*(**initArgs)(unsafe.Pointer(&addr))) // memory that is not Go's
+}
+
+// serve is an init from when its arena is mapped to its end.
+//
+//go:nosplit
+//go:norace
+func serve(a *initArgs) {
 	for sig := uintptr(1); sig <= signals; sig++ {
-		syscall.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&a.act)), 0, maskBytes, 0, 0)
+		syscall.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&a.act)), 0, MaskBytes, 0, 0)
 	}
 	if !nextOrder(a) {
-		exit(0)
+		Exit(0)
 	}
 	if i, errno, ok := runCalls(a); !ok {
 		report(a, recordSetupFailed, uint32(i), uint32(errno))
-		exit(1)
+		Exit(1)
 	}
 	a.mask = 1 << (uint(syscall.SIGCHLD) - 1)
-	sigfd, _, errno := syscall.RawSyscall6(unix.SYS_SIGNALFD4, ^uintptr(0), uintptr(unsafe.Pointer(&a.mask)), maskBytes, unix.SFD_CLOEXEC, 0, 0)
+	sigfd, _, errno := syscall.RawSyscall6(unix.SYS_SIGNALFD4, ^uintptr(0), uintptr(unsafe.Pointer(&a.mask)), MaskBytes, unix.SFD_CLOEXEC, 0, 0)
 	if errno != 0 {
 		report(a, recordSetupFailed, callSignals, uint32(errno))
-		exit(1)
+		Exit(1)
 	}
 	report(a, recordReady, 0, 0)
+	for i := range a.polls {
+		a.polls[i] = unix.PollFd{Fd: -1, Events: unix.POLLIN}
+	}
+	a.polls[pollOrders].Fd, a.polls[pollChildren].Fd = FdControl, int32(sigfd)
 	first := uintptr(0)
 	for {
-		a.polls[0] = unix.PollFd{Fd: fdControl, Events: unix.POLLIN}
-		a.polls[1] = unix.PollFd{Fd: int32(sigfd), Events: unix.POLLIN}
-		syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&a.polls)), 2, 0, 0, 0, 0)
-		if a.polls[0].Revents != 0 {
+		syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&a.polls)), uintptr(len(a.polls)), 0, 0, 0, 0)
+		if a.polls[pollOrders].Revents != 0 {
 			if !nextOrder(a) {
-				exit(0)
+				Exit(0)
 			}
 			if i := a.order[0] - orderStep; int(i) < len(a.steps) {
 				child := false
-				if first, child = startStep(a, &a.steps[i]); child {
+				if errno := openStreams(a, uint32(i)); errno != 0 {
+					report(a, recordExecFailed, stageFork, uint32(errno))
+				} else if first, child = startStep(a, &a.steps[i]); child {
 					execStep(a, &a.steps[i])
 				}
 			}
 		}
-		if a.polls[1].Revents != 0 {
+		for i := range uint32(streams) {
+			if p := &a.polls[pollStreams+i]; p.Revents != 0 {
+				relay(a, p, i, bufferBytes)
+			}
+		}
+		if a.polls[pollChildren].Revents != 0 {
 			syscall.RawSyscall6(unix.SYS_READ, sigfd, uintptr(unsafe.Pointer(&a.info)), unsafe.Sizeof(a.info), 0, 0, 0)
-			reap(a, first)
+			if reap(a, first) {
+				for i := range uint32(streams) { // what it wrote comes before its end
+					p := &a.polls[pollStreams+i]
+					for left := held(a, p); left > 0; {
+						n := relay(a, p, i, left)
+						if n == 0 {
+							break
+						}
+						left -= n
+					}
+				}
+				report(a, recordEnded, uint32(a.ended), 0)
+			}
 		}
 	}
 }
@@ -139,7 +181,7 @@ func runInit(arenaBytes uintptr) {
 //go:nosplit
 //go:norace
 func nextOrder(a *initArgs) bool {
-	n, _, errno := syscall.RawSyscall6(unix.SYS_READ, fdControl, uintptr(unsafe.Pointer(&a.order)), 1, 0, 0, 0)
+	n, _, errno := syscall.RawSyscall6(unix.SYS_READ, FdControl, uintptr(unsafe.Pointer(&a.order)), 1, 0, 0, 0)
 	return errno == 0 && n == 1
 }
 
@@ -149,24 +191,30 @@ func nextOrder(a *initArgs) bool {
 //go:norace
 func runCalls(a *initArgs) (failed uintptr, errno syscall.Errno, ok bool) {
 	for i := uintptr(0); i < a.count; i++ {
-		c := (*call)(unsafe.Add(unsafe.Pointer(a.calls), i*unsafe.Sizeof(call{})))
-		for j := range c.from {
-			if c.from[j] != 0 {
-				c.arg[j] = a.slots[c.from[j]-1]
+		c := (*Call)(unsafe.Add(unsafe.Pointer(a.calls), i*unsafe.Sizeof(Call{})))
+		for j := range c.From {
+			if c.From[j] != 0 {
+				c.Arg[j] = a.slots[c.From[j]-1]
 			}
 		}
-		r, _, e := syscall.RawSyscall6(c.nr, c.arg[0], c.arg[1], c.arg[2], c.arg[3], c.arg[4], c.arg[5])
-		if e != 0 {
-			if e != c.let {
+		if c.Nr == callFill {
+			if e := fill(a, c.Arg[0], c.Arg[3]); e != 0 {
 				return i, e, false
 			}
 			continue
 		}
-		if c.only && r != c.want {
+		r, _, e := syscall.RawSyscall6(c.Nr, c.Arg[0], c.Arg[1], c.Arg[2], c.Arg[3], c.Arg[4], c.Arg[5])
+		if e != 0 {
+			if e != c.Let {
+				return i, e, false
+			}
+			continue
+		}
+		if c.Only && r != c.Want {
 			return i, 0, false
 		}
-		if c.save != 0 {
-			a.slots[c.save-1] = r
+		if c.Save != 0 {
+			a.slots[c.Save-1] = r
 		}
 	}
 	return 0, 0, true
@@ -224,10 +272,13 @@ func execStep(a *initArgs, s *stepArgs) {
 	}
 	if errno == 0 {
 		_, _, errno = syscall.RawSyscall6(unix.SYS_CLOSE_RANGE, 3, uintptr(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC, 0, 0, 0)
+		if errno == unix.ENOSYS { // gVisor: what a container's init has open closes by itself
+			errno = 0
+		}
 	}
 	a.mask = 0
 	if errno == 0 {
-		_, _, errno = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&a.mask)), 0, maskBytes, 0, 0)
+		_, _, errno = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&a.mask)), 0, MaskBytes, 0, 0)
 	}
 	if errno != 0 {
 		last = errno
@@ -244,21 +295,22 @@ func execStep(a *initArgs, s *stepArgs) {
 	}
 	a.errno = uint32(last)
 	syscall.RawSyscall6(unix.SYS_WRITE, uintptr(a.pipe[1]), uintptr(unsafe.Pointer(&a.errno)), unsafe.Sizeof(a.errno), 0, 0, 0)
-	exit(127)
+	Exit(127)
 }
 
-// reap takes every ended child and reports the end of the first process.
+// reap takes every ended child, and returns whether the first process was among
+// them; its status is in a.ended then.
 //
 //go:nosplit
 //go:norace
-func reap(a *initArgs, first uintptr) {
+func reap(a *initArgs, first uintptr) (ended bool) {
 	for {
 		pid, _, errno := syscall.RawSyscall6(unix.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&a.wstatus)), unix.WNOHANG, 0, 0, 0)
 		if errno != 0 || pid == 0 {
-			return
+			return ended
 		}
 		if pid == first {
-			report(a, recordEnded, uint32(a.wstatus), 0)
+			a.ended, ended = a.wstatus, true
 		}
 	}
 }
@@ -267,12 +319,14 @@ func reap(a *initArgs, first uintptr) {
 //go:norace
 func report(a *initArgs, kind, x, y uint32) {
 	a.rec = record{kind, x, y}
-	syscall.RawSyscall6(unix.SYS_WRITE, fdStatus, uintptr(unsafe.Pointer(&a.rec)), unsafe.Sizeof(a.rec), 0, 0, 0)
+	syscall.RawSyscall6(unix.SYS_WRITE, FdStatus, uintptr(unsafe.Pointer(&a.rec)), unsafe.Sizeof(a.rec), 0, 0, 0)
 }
 
+// Exit ends this process, without Go's runtime.
+//
 //go:nosplit
 //go:norace
-func exit(code uintptr) {
+func Exit(code uintptr) {
 	for {
 		syscall.RawSyscall6(unix.SYS_EXIT_GROUP, code, 0, 0, 0, 0, 0)
 	}

@@ -1,4 +1,6 @@
-package native
+//go:build linux
+
+package cellinit
 
 import (
 	"encoding/binary"
@@ -7,7 +9,6 @@ import (
 	"io"
 
 	"github.com/checkcell/checkcell/sandbox"
-	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // record is what the init reports, 12 bytes in the machine's byte order.
@@ -24,7 +25,12 @@ const (
 	recordStarted
 	recordExecFailed // x: a stage, y: errno
 	recordEnded      // x: the wait status
+	recordHello      // of a container's init: it has its arena
+	recordStream     // of a container's init. x: the stream, y: how many bytes of it follow; 0: it has ended
 )
+
+// streamOf numbers the streams: stdout and stderr of the syntax pass, then of the check.
+func streamOf(step sandbox.Step, stderr int) int { return 2*int(step) + stderr }
 
 // What failed, in recordSetupFailed, where it was none of the program's calls.
 const (
@@ -73,35 +79,3 @@ func endOf(wstatus uint32) sandbox.End {
 		return sandbox.EndSignaled(uint8(sig))
 	}
 }
-
-// request is what a cell is to be.
-type request struct {
-	Spec       *specs.Spec
-	Root       string  // the directory that the cell's root shows; "" for the host view
-	HostUID    int     // what the check's user is outside
-	HostGID    int     // what its group is outside
-	Privileged bool    // we are root: sources are opened before privileges are given up
-	Entries    []entry // laid out in the working directory
-	Overlay    bool    // the workspace is shown through an overlay; otherwise Entries hold its copy
-	OwnerUID   int     // who owns all of the workspace, for Overlay
-	OwnerGID   int
-	Landlock   int // the version to use; 0: none
-}
-
-// entry is one thing to lay out in the working directory, before its children.
-type entry struct {
-	Path   string // relative, clean
-	Kind   entryKind
-	Mode   uint32 // permission bits
-	Size   int64  // of a file that is filled
-	Target string // of a link
-}
-
-type entryKind uint8
-
-const (
-	entryFile entryKind = iota
-	entryDir
-	entryLink
-	entryMode // what is there already gets Mode
-)

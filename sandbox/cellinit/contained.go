@@ -1,0 +1,188 @@
+//go:build linux
+
+package cellinit
+
+import (
+	"syscall"
+	"unsafe"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// This file is what a container's init has beside init.go, under the same rules.
+// It was executed, so nobody passed it descriptors but the standard streams. Its
+// orders come on standard input, behind its arena, and it reports on standard
+// output, where the streams of the steps come too, in pieces.
+
+// Contain returns the arena of a container's init, which lays out layout and
+// then runs the steps of spec, and the names of its calls for NewPeer.
+func Contain(spec *specs.Spec, layout Layout) (arena []byte, calls []string, err error) {
+	p := NewProgram()
+	p.streamed = true
+	null := p.NewSlot()
+	p.Call("open /dev/null", Call{Nr: unix.SYS_OPENAT, Save: null, Arg: [6]uintptr{AtCwd, p.Text("/dev/null"), unix.O_RDWR | unix.O_CLOEXEC}})
+	for fd := range uintptr(3) {
+		p.Call("open /dev/null", Call{Nr: unix.SYS_DUP3, From: [6]Slot{null}, Arg: [6]uintptr{0, fd, 0}})
+	}
+	p.Close(null)
+	p.Simple("make the init unreadable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0)
+	p.Simple("set umask", unix.SYS_UMASK, 0)
+	p.LayOut(spec.Process.Cwd, layout)
+	if mask := spec.Process.User.Umask; mask != nil {
+		p.Simple("set umask", unix.SYS_UMASK, uintptr(*mask))
+	}
+	return p.Finish(spec)
+}
+
+// bufferBytes is how much of a stream or a file is passed on at once.
+const bufferBytes = 64 << 10
+
+// callFill is no system call: a file is filled with what comes behind the orders.
+const callFill = ^uintptr(0)
+
+// containedPC is the address of enterContained. See entry_*.s.
+var containedPC uintptr
+
+// enterContained is where the executable of a container's init begins.
+//
+//lint:ignore U1000 its address is taken in entry_*.s
+func enterContained()
+
+// runContained is process 1 of a container.
+//
+//lint:ignore U1000 it is called in entry_*.s
+//go:nosplit
+//go:norace
+func runContained() {
+	mask := ^uint64(0)
+	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&mask)), 0, MaskBytes, 0, 0)
+	syscall.RawSyscall6(unix.SYS_DUP3, 0, FdControl, unix.O_CLOEXEC, 0, 0, 0)
+	syscall.RawSyscall6(unix.SYS_DUP3, 1, FdStatus, unix.O_CLOEXEC, 0, 0, 0)
+	arenaBytes := uintptr(0)
+	errno := readFull(uintptr(unsafe.Pointer(&arenaBytes)), unsafe.Sizeof(arenaBytes))
+	addr := uintptr(0)
+	if errno == 0 {
+		addr, _, errno = syscall.RawSyscall6(unix.SYS_MMAP, arenaStart, arenaBytes+bufferBytes, unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0)
+	}
+	if errno == 0 && addr != arenaStart {
+		errno = unix.EEXIST // a kernel that takes the address for a hint
+	}
+	if errno == 0 {
+		errno = readFull(addr, arenaBytes)
+	}
+	if errno != 0 {
+		rec := record{recordSetupFailed, callMap, uint32(errno)}
+		syscall.RawSyscall6(unix.SYS_WRITE, FdStatus, uintptr(unsafe.Pointer(&rec)), unsafe.Sizeof(rec), 0, 0, 0)
+		Exit(1)
+	}
+	a := *(**initArgs)(unsafe.Pointer(&addr)) // memory that is not Go's
+	a.buffer = arenaStart + arenaBytes
+	report(a, recordHello, 0, 0)
+	serve(a)
+}
+
+// readFull reads n bytes of what we are told.
+//
+//go:nosplit
+//go:norace
+func readFull(addr, n uintptr) syscall.Errno {
+	for n > 0 {
+		got, _, errno := syscall.RawSyscall6(unix.SYS_READ, FdControl, addr, n, 0, 0, 0)
+		if errno != 0 {
+			return errno
+		}
+		if got == 0 {
+			return unix.EPIPE
+		}
+		addr, n = addr+got, n-got
+	}
+	return 0
+}
+
+// fill fills a file with the next n bytes of what we are told.
+//
+//go:nosplit
+//go:norace
+func fill(a *initArgs, fd, n uintptr) syscall.Errno {
+	for n > 0 {
+		got, _, errno := syscall.RawSyscall6(unix.SYS_READ, FdControl, a.buffer, min(n, bufferBytes), 0, 0, 0)
+		if errno != 0 {
+			return errno
+		}
+		if got == 0 {
+			return unix.EPIPE
+		}
+		n -= got
+		for at := a.buffer; got > 0; {
+			put, _, errno := syscall.RawSyscall6(unix.SYS_WRITE, fd, at, got, 0, 0, 0)
+			if errno != 0 {
+				return errno
+			}
+			at, got = at+put, got-put
+		}
+	}
+	return 0
+}
+
+// openStreams makes the pipes of a step's streams, whose other ends are ours to
+// pass on. A clone has the ends that it was given.
+//
+//go:nosplit
+//go:norace
+func openStreams(a *initArgs, step uint32) syscall.Errno {
+	if a.buffer == 0 {
+		return 0
+	}
+	for i := range uint32(2) {
+		_, _, errno := syscall.RawSyscall6(unix.SYS_PIPE2, uintptr(unsafe.Pointer(&a.pipe)), unix.O_CLOEXEC, 0, 0, 0, 0)
+		if errno != 0 {
+			return errno
+		}
+		a.polls[pollStreams+2*step+i].Fd = a.pipe[0]
+		if i == 0 {
+			a.steps[step].stdout = uintptr(a.pipe[1])
+		} else {
+			a.steps[step].stderr = uintptr(a.pipe[1])
+		}
+	}
+	return 0
+}
+
+// relay passes on what the stream of p has, up to most bytes, and returns how many
+// they were. At the stream's end it closes it, and says so.
+//
+//go:nosplit
+//go:norace
+func relay(a *initArgs, p *unix.PollFd, stream uint32, most uintptr) uintptr {
+	n, _, errno := syscall.RawSyscall6(unix.SYS_READ, uintptr(p.Fd), a.buffer, min(most, bufferBytes), 0, 0, 0)
+	if errno != 0 {
+		n = 0
+	}
+	report(a, recordStream, stream, uint32(n))
+	if n == 0 {
+		syscall.RawSyscall6(unix.SYS_CLOSE, uintptr(p.Fd), 0, 0, 0, 0, 0)
+		p.Fd = -1
+	}
+	for at, left := a.buffer, n; left > 0; {
+		put, _, errno := syscall.RawSyscall6(unix.SYS_WRITE, FdStatus, at, left, 0, 0, 0)
+		if errno != 0 {
+			Exit(1) // nobody listens any more
+		}
+		at, left = at+put, left-put
+	}
+	return n
+}
+
+// held is how much the stream of p holds at this moment.
+//
+//go:nosplit
+//go:norace
+func held(a *initArgs, p *unix.PollFd) uintptr {
+	a.waiting = 0
+	if p.Fd >= 0 {
+		syscall.RawSyscall6(unix.SYS_IOCTL, uintptr(p.Fd), unix.TIOCINQ, uintptr(unsafe.Pointer(&a.waiting)), 0, 0, 0)
+	}
+	return uintptr(a.waiting)
+}

@@ -1,0 +1,149 @@
+//go:build linux
+
+package cellinit
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/checkcell/checkcell/sandbox"
+	"github.com/checkcell/checkcell/sandbox/cellspec"
+)
+
+// contained starts the init of a container as an ordinary process. What it runs
+// sees the host.
+func contained(t *testing.T, check string, change ...func(*sandbox.Spec)) (*Peer, *exec.Cmd) {
+	t.Helper()
+	code, err := Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "init")
+	if err := os.WriteFile(file, code, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	spec := sandbox.Spec{ID: "contained", Check: check, Limits: sandbox.DefaultLimits()}
+	for _, c := range change {
+		c(&spec)
+	}
+	oci, err := cellspec.Build(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	oci.Process.Cwd = t.TempDir()
+	layout, err := LayOut(spec, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	arena, calls, err := Contain(oci, layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(file)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = cmd.Wait() // how it ended is the test's to say
+	})
+	peer := NewPeer(oci.Process, calls, stdin)
+	go peer.Listen(stdout)
+	if err := peer.Hello(t.Context(), arena); err != nil {
+		t.Fatal(err)
+	}
+	if err := peer.SetUp(t.Context(), layout.Content...); err != nil {
+		t.Fatal(err)
+	}
+	return peer, cmd
+}
+
+func TestContained(t *testing.T) {
+	long := strings.Repeat("0123456789abcdef", 20_000)
+	peer, cmd := contained(t, `printf %s "$(cat d/f)" | head -c 400000; echo err >&2; (sleep 600 >&2 &) ; kill -USR1 $$`, func(s *sandbox.Spec) {
+		s.Files = []sandbox.File{{Path: "d/f", Content: []byte(long)}}
+	})
+	threads, err := os.ReadDir("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/task")
+	if err != nil || len(threads) != 1 {
+		t.Errorf("the init has %d threads, %v, want 1", len(threads), err)
+	}
+	ended, err := peer.Start(t.Context(), sandbox.StepCheck)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr := peer.Streams(sandbox.StepCheck)
+	got := make(chan string)
+	go func() {
+		b, _ := io.ReadAll(stdout) // the text tells what is missing
+		got <- string(b)
+	}()
+	b := make([]byte, 4)
+	if _, err := io.ReadFull(stderr, b); err != nil || string(b) != "err\n" {
+		t.Errorf("stderr = %q, %v", b, err)
+	}
+	if text := <-got; text != long {
+		t.Errorf("stdout has %d bytes, want the file's %d", len(text), len(long))
+	}
+	if end := <-ended; end != sandbox.EndSignaled(10) {
+		t.Errorf("end = %v, want signal 10", end)
+	}
+	if peer.Running() {
+		t.Error("the first process counts as running after its end")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-peer.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the peer listens to a dead init")
+	}
+}
+
+// What was written before the end is there when the end is, and the streams end
+// with their last holder.
+func TestContainedDrains(t *testing.T) {
+	for range 20 {
+		peer, _ := contained(t, "head -c 60000 /dev/zero; printf err >&2; exit 3")
+		ended, err := peer.Start(t.Context(), sandbox.StepCheck)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stdout, stderr := peer.Streams(sandbox.StepCheck)
+		errs := make(chan []byte)
+		go func() {
+			b, _ := io.ReadAll(stderr) // as above
+			errs <- b
+		}()
+		out, err := io.ReadAll(stdout)
+		if err != nil || len(out) != 60000 || string(<-errs) != "err" {
+			t.Errorf("stdout has %d bytes, %v, want 60000", len(out), err)
+		}
+		if end := <-ended; end != sandbox.EndExited(3) {
+			t.Errorf("end = %v, want exit 3", end)
+		}
+	}
+}
+
+func TestContainedCannotExecute(t *testing.T) {
+	peer, _ := contained(t, "", func(s *sandbox.Spec) { s.Args = []string{"no-such-program"} })
+	if _, err := peer.Start(t.Context(), sandbox.StepCheck); err == nil || !strings.Contains(err.Error(), "start no-such-program: not found") {
+		t.Errorf("Start = %v, want that it was not found", err)
+	}
+}
