@@ -11,6 +11,7 @@ import (
 // hierarchy is one mounted hierarchy in which a Host makes groups.
 type hierarchy struct {
 	v2      bool
+	point   string   // where it is mounted
 	options []string // of the mount
 	words   []string // version 1: the controllers of the mount; cgroup2: those that groups get
 	missing map[Controller]string
@@ -37,7 +38,7 @@ func (h *hierarchy) version() string {
 
 // own makes the Host's directory in the hierarchy of u.
 func (h *Host) own(u use, cfg Config) (*hierarchy, error) {
-	one := &hierarchy{v2: u.mount.v2, options: u.mount.options}
+	one := &hierarchy{v2: u.mount.v2, point: u.mount.point, options: u.mount.options}
 	if err := h.settle(one, u, cfg); err != nil {
 		return nil, err
 	}

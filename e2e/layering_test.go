@@ -43,7 +43,8 @@ const (
 
 // layers is the table of design.md section 2, imports that run one way.
 func layers() []layer {
-	run := []string{"images", "images/store", "sandbox", "sandbox/cellspec", "sandbox/native", "sandbox/oci", "sandbox/docker", "cgroup"}
+	run := []string{"images", "images/store", "sandbox", "sandbox/cellspec", "sandbox/cellinit", "sandbox/cellhost", "sandbox/container",
+		"sandbox/native", "sandbox/oci", "sandbox/docker", "cgroup"}
 	public := slices.Concat(run, []string{"grade"})
 	return []layer{
 		{pkg: "images", because: "a reference by digest is a value that every layer reads; the standard library is enough"},
@@ -65,7 +66,24 @@ func layers() []layer {
 		{pkg: "sandbox/cellspec", module: []string{"sandbox", "images"}, others: []string{runtimeSpec},
 			because: "one description of a cell serves every backend, so it knows none",
 			not:     []never{{"cgroup", "the description says what is limited; a backend says how"}}},
-		{pkg: "sandbox/native", module: []string{"sandbox", "sandbox/cellspec", "cgroup", "images", "images/store"},
+		{pkg: "sandbox/cellinit", module: []string{"sandbox", "sandbox/cellspec"}, others: []string{xsys, runtimeSpec},
+			because: "process 1 of every backend's cells knows what it runs, not what is around it",
+			not:     []never{{"cgroup", "an init does not know its group"}}},
+		{pkg: "sandbox/cellhost", module: []string{"sandbox", "sandbox/cellspec", "sandbox/cellinit", "cgroup", "images", "images/store"},
+			others:  []string{xsys, runtimeSpec},
+			because: "what holds for every backend's cells is here, so it knows none"},
+		{pkg: "sandbox/container", module: []string{"sandbox", "sandbox/cellspec", "sandbox/cellinit", "sandbox/cellhost", "images", "images/store"},
+			others:  []string{runtimeSpec},
+			because: "a cell in a container knows neither the runtime nor the engine that made it"},
+		{pkg: "sandbox/oci", module: []string{"sandbox", "sandbox/cellspec", "sandbox/cellinit", "sandbox/cellhost", "sandbox/container", "cgroup", "images/store"},
+			others:  []string{xsys, runtimeSpec},
+			because: "a runtime is a program that is run; nothing of it is linked",
+			not: []never{
+				{"grade", "a backend never sees a claim"},
+				{"sandbox/native", "backends do not know each other"},
+				{"sandbox/docker", "backends do not know each other"},
+			}},
+		{pkg: "sandbox/native", module: []string{"sandbox", "sandbox/cellspec", "sandbox/cellinit", "sandbox/cellhost", "cgroup", "images", "images/store"},
 			others:  []string{xsys, runtimeSpec, "golang.org/x/net/bpf", "github.com/elastic/go-seccomp-bpf/arch"},
 			because: "a backend runs what the one description says; names of system calls and the assembler of filters are libraries",
 			not: []never{

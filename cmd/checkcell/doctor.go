@@ -37,6 +37,9 @@ got through, 1 something did, 4 the cells can't be had or at least one case was 
 			if err := probeOnly(cmd.Flags()); err != nil {
 				return err
 			}
+			if err := f.checkBackend(); err != nil {
+				return exit(exitUsage, err)
+			}
 			b, err := f.open(cmd.Context(), 1, &cell{})
 			if err != nil {
 				return err
@@ -76,7 +79,9 @@ got through, 1 something did, 4 the cells can't be had or at least one case was 
 func probeOnly(flags *pflag.FlagSet) error {
 	var errs []error
 	flags.Visit(func(f *pflag.Flag) {
-		if f.Name != "json" && f.Name != "attack" && f.Name != "cgroup-parent" {
+		switch f.Name {
+		case "json", "attack", "cgroup-parent", "backend", "runtime":
+		default:
 			errs = append(errs, fmt.Errorf("--%s is for --attack", f.Name))
 		}
 	})

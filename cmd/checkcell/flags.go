@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/checkcell/checkcell/images"
 	"github.com/checkcell/checkcell/sandbox"
-	"github.com/checkcell/checkcell/sandbox/native"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -30,6 +28,7 @@ type cellFlags struct {
 	allowMissing []string
 	network      string
 	backend      string
+	runtime      string
 	cgroupParent string
 	store        string
 	scope        string // set by open: the one that groups are made in; "" for none
@@ -112,7 +111,8 @@ func (c *cellFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&c.workspace, "workspace", "", "directory to appear as /work; it is never changed")
 	flags.StringArrayVar(&c.env, "env", nil, "K=V to add to the cell's environment (again for more)")
 	flags.StringSliceVar(&c.allowMissing, "allow-missing", nil, "controls that this host may lack, by name")
-	flags.StringVar(&c.backend, "backend", "native", "what makes the cells: native")
+	flags.StringVar(&c.backend, "backend", backendNative, "what makes the cells: native, or oci, an OCI runtime")
+	flags.StringVar(&c.runtime, "runtime", "", "of the oci backend: runc, crun, or a path (default: runc)")
 	flags.StringVar(&c.cgroupParent, "cgroup-parent", "", "existing cgroup to make ours below, as in /proc/self/cgroup")
 }
 
@@ -133,9 +133,7 @@ func (c *cellFlags) read() (cell, error) {
 	if got.image, err = parseImage(c.image); err != nil {
 		errs = append(errs, fmt.Errorf("--image: %w", err))
 	}
-	if c.backend != "native" {
-		errs = append(errs, fmt.Errorf("--backend %q: this version knows native", c.backend))
-	}
+	errs = append(errs, c.checkBackend())
 	if c.network != "none" {
 		errs = append(errs, fmt.Errorf("--network %q: this version knows none", c.network))
 	}
@@ -212,33 +210,6 @@ func (c *cellFlags) checkLimits() []error {
 		errs = append(errs, l.Validate())
 	}
 	return errs
-}
-
-// open opens the backend and has it remove what crashed runs left. Jobs is how
-// many cells there will be at once. The cells' image is looked up.
-func (c *cellFlags) open(ctx context.Context, jobs int, cells *cell) (*native.Backend, error) {
-	if err := enoughFiles(jobs); err != nil {
-		return nil, exit(exitCannot, err)
-	}
-	kept, err := c.openImages(ctx, cells)
-	if err != nil {
-		return nil, exit(exitCannot, fmt.Errorf("%w\nnothing was run", err))
-	}
-	b, err := c.openNative(ctx, kept)
-	if err != nil {
-		return nil, exit(exitCannot, err)
-	}
-	if err := b.Fits(c.limits); err != nil {
-		return nil, exit(exitCannot, errors.Join(err, errors.New("nothing was run"), b.Close()))
-	}
-	swept, err := b.Sweep(ctx)
-	if err != nil {
-		slog.Warn("could not remove all that earlier runs left", "err", err)
-	}
-	if swept.Runs > 0 {
-		slog.Warn("removed what a crashed run left", "groups", swept.Runs, "processes", swept.Processes)
-	}
-	return b, nil
 }
 
 // enoughFiles refuses to begin with fewer descriptors than we are sure to use:

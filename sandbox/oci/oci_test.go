@@ -1,0 +1,110 @@
+//go:build linux
+
+package oci_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/checkcell/checkcell/internal/host"
+	"github.com/checkcell/checkcell/sandbox"
+	"github.com/checkcell/checkcell/sandbox/oci"
+	"github.com/checkcell/checkcell/sandbox/sandboxtest"
+)
+
+// crashVar has TestSweep be the supervisor that crashes.
+const crashVar = "CHECKCELL_TEST_CRASH"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(crashVar) != "" {
+		os.Exit(m.Run()) // inside a test that has its turn
+	}
+	os.Exit(host.Main(m))
+}
+
+// open returns a backend that the test's end closes.
+func open(t testing.TB, runtime string) *oci.Backend {
+	t.Helper()
+	b, err := oci.Open(t.Context(), oci.Config{Runtime: runtime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return b
+}
+
+func TestContractRunc(t *testing.T) {
+	host.Need(t, host.Root, host.CgroupWritable, host.MemoryCgroup, host.PidsCgroup, host.UserNS, host.Bash, host.Runc)
+	sandboxtest.Contract(t, open(t, "runc"))
+}
+
+// What a runtime can't do is refused before anything is run, with its words.
+func TestRefused(t *testing.T) {
+	host.Need(t, host.Root, host.Runc)
+	for _, tt := range []struct{ runtime, want string }{
+		{"no-such-runtime", "--runtime"},
+		{"/bin/true", "want NAME version VERSION"},
+		{"/bin/false", "--version: exit status 1"},
+	} {
+		if b, err := oci.Open(t.Context(), oci.Config{Runtime: tt.runtime}); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("Open with %s = %v, %v, want an error with %q", tt.runtime, b, err, tt.want)
+		}
+	}
+}
+
+// The runtime's own failure is start_failed with its words, and leaves nothing.
+func TestRuntimeFails(t *testing.T) {
+	host.Need(t, host.Root, host.CgroupWritable, host.MemoryCgroup, host.PidsCgroup, host.UserNS, host.Bash, host.Runc)
+	runtime := filepath.Join(t.TempDir(), "failing")
+	script := "#!/bin/bash\ncase $1 in --version) exec runc --version ;; esac\n[ \"$3\" = run ] && { echo 'time=\"x\" level=error msg=\"no \\\"such\\\" thing\"' >&2; exit 1; }\nexec runc \"$@\"\n"
+	if err := os.WriteFile(runtime, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, runtime)
+	res := (&sandbox.Runner{Backend: b}).Run(t.Context(), sandboxtest.Spec("echo ran")).Last()
+	if res.Outcome.Kind() != sandbox.KindStartFailed || !strings.HasSuffix(res.Outcome.Detail(), `: no "such" thing`) || res.Cleanup.State != sandbox.CleanupDone {
+		t.Errorf("outcome = %v, cleanup %v; want start_failed with the runtime's words, done", res.Outcome, res.Cleanup)
+	}
+}
+
+// The init of a container ends with its supervisor, and the next start removes
+// what the runtime could not.
+func TestSweep(t *testing.T) {
+	host.Need(t, host.Root, host.CgroupWritable, host.MemoryCgroup, host.PidsCgroup, host.UserNS, host.Bash, host.Runc)
+	if os.Getenv(crashVar) != "" {
+		b, err := oci.Open(t.Context(), oci.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		box, err := b.Create(t.Context(), sandboxtest.Spec("sleep 600 & sleep 601"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := box.Start(t.Context(), sandbox.StepCheck); err != nil {
+			t.Fatal(err)
+		}
+		_ = syscall.Kill(0, syscall.SIGKILL) // our runtime too
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestSweep$")
+	cmd.Env = append(os.Environ(), crashVar+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
+		t.Fatalf("a supervisor that kills itself: %v: %s", err, out)
+	}
+	b := open(t, "")
+	if _, err := b.Sweep(t.Context()); err != nil {
+		t.Errorf("Sweep: %v", err)
+	}
+	left, err := filepath.Glob("/run/checkcell/oci-*")
+	if err != nil || len(left) != 1 {
+		t.Errorf("after the sweep there are %v, %v, want the living one's", left, err)
+	}
+}
