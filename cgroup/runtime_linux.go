@@ -40,6 +40,20 @@ func (h *Host) Enter() error {
 	return nil
 }
 
+// Enter moves the calling thread into the group in every hierarchy of version 1, as
+// Host.Enter does beside it. What is started with FD too is born in the group.
+func (g *Group) Enter() error {
+	for _, n := range g.nodes {
+		if n.v2 {
+			continue
+		}
+		if err := n.dir.write("tasks", "0"); err != nil {
+			return fmt.Errorf("enter %s: %w", n.dir.path(), err)
+		}
+	}
+	return nil
+}
+
 // Adopt moves process pid, which has no children, into the group in every
 // hierarchy. On cgroup2 one that is in it or below stays where it is.
 func (g *Group) Adopt(pid int) error {

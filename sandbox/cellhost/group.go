@@ -23,7 +23,9 @@ type Group struct {
 	*cgroup.Group // nil where groups can't be had and may be missing
 	groups        *Groups
 	own           int64    // processes in it that are not the check's
-	lists         []string // evidence that can't be had
+	lists         []string // evidence that can't be had, and why
+
+	unknown []string // what of it is not to be read
 }
 
 var errNoGroup = errors.New("the cell has no group")
@@ -85,6 +87,14 @@ func doomed(pid int) bool {
 	return false
 }
 
+// NotCounted names what of the evidence the group can't tell, and why.
+func (g *Group) NotCounted(why string, names ...string) {
+	g.unknown = append(g.unknown, names...)
+	for _, name := range names {
+		g.lists = append(g.lists, name+": "+why)
+	}
+}
+
 // Collect puts into e what the group has counted, and names in it what can't be read.
 func (g *Group) Collect(e *sandbox.Evidence) {
 	e.Missing = append(e.Missing, g.lists...)
@@ -97,6 +107,9 @@ func (g *Group) Collect(e *sandbox.Evidence) {
 	u := g.Usage()
 	take := func(name string, r cgroup.Reading, ours int64) sandbox.Reading {
 		n, ok := r.Value()
+		if slices.Contains(g.unknown, "usage."+name) {
+			return sandbox.Reading{}
+		}
 		if !ok {
 			e.Missing = append(e.Missing, fmt.Sprintf("usage.%s: %v", name, r.Err()))
 			return sandbox.Reading{}
@@ -128,12 +141,16 @@ func (g *Group) Add(pid int) error {
 	return g.Group.Add(pid)
 }
 
-// Enter moves the calling thread beside the group. See cgroup.Host.
-func (g *Group) Enter() error {
-	if g.Group == nil {
+// Enter moves the calling thread into the group, or beside it. See cgroup.Group and
+// cgroup.Host.
+func (g *Group) Enter(beside bool) error {
+	switch {
+	case g.Group == nil:
 		return nil
+	case beside:
+		return g.groups.host.Enter()
 	}
-	return g.groups.host.Enter()
+	return g.Group.Enter()
 }
 
 // RuntimePath is what to tell an OCI runtime as cgroupsPath. See cgroup.Group.

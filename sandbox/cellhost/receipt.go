@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -27,6 +28,15 @@ type Cell struct {
 	UID    int  // of the check, outside
 	UserNS bool // it is the user of a user namespace of its own
 	Opaque bool // we may not look into the cell: the backend answers for what we can't read
+	Guest  *Guest
+}
+
+// Guest is a kernel of its own that the cell is in. PID is then a process of
+// that kernel's, which shows what is around it, and the rest is told from inside.
+type Guest struct {
+	Kernel  string                   // its name and version
+	Shown   func(name string) []byte // what is in /proc/self there
+	Scratch string                   // where this host sees the tmpfs of the writable places
 }
 
 // Receipt reads back from the kernel what is in force on the cell, and fails
@@ -37,7 +47,12 @@ func (c Cell) Receipt(missing []sandbox.Control) (sandbox.Receipt, error) {
 	if err != nil {
 		return r, fmt.Errorf("read back the cell's controls: %w", err)
 	}
-	errs := []error{c.readStatus(r, parseStatus(status)), c.readNamespaces(r), c.readFileLimit(r), c.readMounts(r)}
+	var errs []error
+	if c.Guest != nil {
+		errs = []error{c.readNamespaces(r), c.readGuest(r, parseStatus(status))}
+	} else {
+		errs = []error{c.readStatus(r, parseStatus(status)), c.readNamespaces(r), c.readFileLimit(r), c.readMounts(r)}
+	}
 	c.Group.receipt(&r, c.Limits)
 	return r, errors.Join(errs...)
 }
@@ -118,6 +133,10 @@ func (c Cell) readNamespaces(r sandbox.Receipt) error {
 			r.Controls[ns.control] = ns.name + " namespace"
 			continue
 		}
+		if c.Guest != nil && (ns.name == "pid" || ns.name == "cgroup") {
+			r.Controls[ns.control] = c.Guest.Kernel + " knows no process and no group but its own"
+			continue
+		}
 		theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", c.PID, ns.name))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("control %s: %w", ns.control, err))
@@ -139,6 +158,11 @@ func (c Cell) readFileLimit(r sandbox.Receipt) error {
 	if err != nil {
 		return fmt.Errorf("control %s: %w", sandbox.ControlNoFile, err)
 	}
+	return c.fileLimit(r, text)
+}
+
+// fileLimit looks for it in the text of proc_pid_limits(5).
+func (c Cell) fileLimit(r sandbox.Receipt, text []byte) error {
 	want := fmt.Sprint(c.Limits.OpenFiles)
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, "Max open files"); ok { // soft, hard, unit: proc_pid_limits(5)
@@ -149,7 +173,7 @@ func (c Cell) readFileLimit(r sandbox.Receipt) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("control %s: /proc/%d/limits does not show it", sandbox.ControlNoFile, c.PID)
+	return fmt.Errorf("control %s: the limits of the cell's init do not show it", sandbox.ControlNoFile)
 }
 
 // mountEntry is one line of mountinfo (proc_pid_mountinfo(5)).
@@ -206,6 +230,9 @@ func (c Cell) readMounts(r sandbox.Receipt) error {
 		case m.fstype == "tmpfs" || m.fstype == "devtmpfs":
 			dir := fmt.Sprintf("/proc/%d/root%s", c.PID, where)
 			open, err := c.writable(dir)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // another mount covers it
+			}
 			if err != nil {
 				return fmt.Errorf("control %s: %w", sandbox.ControlDisk, err)
 			}
@@ -256,12 +283,12 @@ type space struct {
 }
 
 func (s *space) add(dir string) error {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
+	var has unix.Statfs_t
+	if err := unix.Statfs(dir, &has); err != nil {
 		return fmt.Errorf("look at %s: %w", dir, err)
 	}
-	s.bytes += sandbox.Bytes(fs.Blocks) * sandbox.Bytes(fs.Bsize)
-	s.inodes += int64(fs.Files)
+	s.bytes += sandbox.Bytes(has.Blocks) * sandbox.Bytes(has.Bsize)
+	s.inodes += int64(has.Files)
 	return nil
 }
 

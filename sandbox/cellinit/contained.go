@@ -15,11 +15,16 @@ import (
 // orders come on standard input, behind its arena, and it reports on standard
 // output, where the streams of the steps come too, in pieces.
 
+// Inside are the files of /proc/self that an init shows of a cell which this host's
+// /proc tells nothing of.
+var Inside = []string{"status", "limits", "mountinfo"}
+
 // Contain returns the arena of a container's init, which lays out layout and
-// then runs the steps of spec, and the names of its calls for NewPeer.
-func Contain(spec *specs.Spec, layout Layout) (arena []byte, calls []string, err error) {
+// then runs the steps of spec, and the names of its calls for NewPeer. With inside,
+// for a kernel of its own, it shows the files of Inside that there are, for Peer.Shown.
+func Contain(spec *specs.Spec, layout Layout, inside bool) (arena []byte, calls []string, err error) {
 	p := NewProgram()
-	p.streamed = true
+	p.streamed, p.guest = true, inside
 	null := p.NewSlot()
 	p.Call("open /dev/null", Call{Nr: unix.SYS_OPENAT, Save: null, Arg: [6]uintptr{AtCwd, p.Text("/dev/null"), unix.O_RDWR | unix.O_CLOEXEC}})
 	for fd := range uintptr(3) {
@@ -32,14 +37,22 @@ func Contain(spec *specs.Spec, layout Layout) (arena []byte, calls []string, err
 	if mask := spec.Process.User.Umask; mask != nil {
 		p.Simple("set umask", unix.SYS_UMASK, uintptr(*mask))
 	}
+	if inside {
+		for i, name := range Inside {
+			p.Call("read /proc/self/"+name, Call{Nr: callShow, Arg: [6]uintptr{p.Text("/proc/self/" + name), uintptr(i)}, Let: unix.ENOENT})
+		}
+	}
 	return p.Finish(spec)
 }
 
 // bufferBytes is how much of a stream or a file is passed on at once.
 const bufferBytes = 64 << 10
 
-// callFill is no system call: a file is filled with what comes behind the orders.
-const callFill = ^uintptr(0)
+// What is no system call, but done by an init all the same.
+const (
+	callFill = ^uintptr(0)     // a file is filled with what comes behind the orders
+	callShow = ^uintptr(0) - 1 // a file is passed on
+)
 
 // containedPC is the address of enterContained. See entry_*.s.
 var containedPC uintptr
@@ -185,4 +198,63 @@ func held(a *initArgs, p *unix.PollFd) uintptr {
 		syscall.RawSyscall6(unix.SYS_IOCTL, uintptr(p.Fd), unix.TIOCINQ, uintptr(unsafe.Pointer(&a.waiting)), 0, 0, 0)
 	}
 	return uintptr(a.waiting)
+}
+
+// show passes on a file, in pieces.
+//
+//go:nosplit
+//go:norace
+func show(a *initArgs, path uintptr, number uint32) syscall.Errno {
+	fd, _, errno := syscall.RawSyscall6(unix.SYS_OPENAT, AtCwd, path, unix.O_RDONLY|unix.O_CLOEXEC, 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	for {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_READ, fd, a.buffer, bufferBytes, 0, 0, 0)
+		if errno != 0 || n == 0 {
+			syscall.RawSyscall6(unix.SYS_CLOSE, fd, 0, 0, 0, 0, 0)
+			return errno
+		}
+		report(a, recordShown, number, uint32(n))
+		for at := a.buffer; n > 0; {
+			put, _, errno := syscall.RawSyscall6(unix.SYS_WRITE, FdStatus, at, n, 0, 0, 0)
+			if errno != 0 {
+				return errno
+			}
+			at, n = at+put, n-put
+		}
+	}
+}
+
+// dirent is the head of a struct linux_dirent64 of getdents64(2).
+type dirent struct {
+	inode, offset uint64
+	bytes         uint16
+	kind          uint8
+	name          [1]byte
+}
+
+// count reports how many processes /proc lists: the entries that begin with a digit.
+//
+//go:nosplit
+//go:norace
+func count(a *initArgs) {
+	number := uint32(0)
+	fd, _, errno := syscall.RawSyscall6(unix.SYS_OPENAT, AtCwd, a.proc, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0, 0, 0)
+	for errno == 0 {
+		n := uintptr(0)
+		n, _, errno = syscall.RawSyscall6(unix.SYS_GETDENTS64, fd, a.buffer, bufferBytes, 0, 0, 0)
+		if errno != 0 || n == 0 {
+			break
+		}
+		for at := uintptr(0); at < n; {
+			e := (*dirent)(unsafe.Add(*(*unsafe.Pointer)(unsafe.Pointer(&a.buffer)), at))
+			if c := e.name[0]; c >= '1' && c <= '9' {
+				number++
+			}
+			at += uintptr(e.bytes)
+		}
+	}
+	syscall.RawSyscall6(unix.SYS_CLOSE, fd, 0, 0, 0, 0, 0)
+	report(a, recordCounted, number, uint32(errno))
 }

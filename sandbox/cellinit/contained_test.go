@@ -42,7 +42,7 @@ func contained(t *testing.T, check string, change ...func(*sandbox.Spec)) (*Peer
 	if err != nil {
 		t.Fatal(err)
 	}
-	arena, calls, err := Contain(oci, layout)
+	arena, calls, err := Contain(oci, layout, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +82,14 @@ func TestContained(t *testing.T) {
 	threads, err := os.ReadDir("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/task")
 	if err != nil || len(threads) != 1 {
 		t.Errorf("the init has %d threads, %v, want 1", len(threads), err)
+	}
+	for name, want := range map[string]string{"status": "CapEff:", "limits": "Max open files", "mountinfo": " / "} {
+		if text := string(peer.Shown(name)); !strings.Contains(text, want) {
+			t.Errorf("the init shows of %s %q, want %q in it", name, text, want)
+		}
+	}
+	if n, err := peer.Count(t.Context()); err != nil || n < 2 {
+		t.Errorf("the init counts %d processes, %v, want at least itself and this one", n, err)
 	}
 	ended, err := peer.Start(t.Context(), sandbox.StepCheck)
 	if err != nil {

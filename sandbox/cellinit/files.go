@@ -71,11 +71,18 @@ func LayOut(spec sandbox.Spec, s *Survey, shown bool) (Layout, error) {
 // LayOut has the init enter the directory dir and lay l out there.
 func (p *Program) LayOut(dir string, l Layout) {
 	p.Simple("enter "+dir, unix.SYS_CHDIR, p.Text(dir))
+	links := map[string]bool{}
 	for _, e := range l.entries {
+		for above := path.Dir(e.Path); p.guest && above != "."; above = path.Dir(above) {
+			if links[above] {
+				p.Fail(fmt.Errorf("make file %s: a symbolic link of the workspace is in the way: %s", e.Path, above))
+			}
+		}
 		switch e.Kind {
 		case entryDir:
 			p.Mkdir(e.Path, e.Mode)
 		case entryLink:
+			links[e.Path] = true
 			p.Symlink(e.Target, e.Path)
 		case entryMode:
 			p.Simple("open up "+e.Path, unix.SYS_FCHMODAT, AtCwd, p.Text(e.Path), uintptr(e.Mode))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -21,6 +22,7 @@ type Peer struct {
 	process *specs.Process
 	calls   []string
 	streams [streams]stream // of a container's init
+	shown   [][]byte        // by it, of the files of Inside; written before it is ready
 	done    chan struct{}
 
 	mu      sync.Mutex
@@ -32,6 +34,13 @@ type Peer struct {
 	ready   chan error    // one value: the cell is set up, or why not
 	started [2]chan error // one value each: a step's program is executed, or why not
 	ended   [2]chan sandbox.End
+	counted chan counted // of a container's init: one value for each order
+}
+
+// counted is how many processes an init sees, or why that is not known.
+type counted struct {
+	n   int
+	err error
 }
 
 // stream is one that an init passes on.
@@ -43,7 +52,7 @@ type stream struct {
 // NewPeer returns the peer of an init that runs process and whose set-up makes
 // calls, which are named for errors. Orders go to orders.
 func NewPeer(process *specs.Process, calls []string, orders io.Writer) *Peer {
-	p := &Peer{process: process, calls: calls, orders: orders, hello: make(chan error, 1), ready: make(chan error, 1), done: make(chan struct{})}
+	p := &Peer{process: process, calls: calls, orders: orders, shown: make([][]byte, len(Inside)), counted: make(chan counted, 1), hello: make(chan error, 1), ready: make(chan error, 1), done: make(chan struct{})}
 	for i := range p.started {
 		p.started[i], p.ended[i] = make(chan error, 1), make(chan sandbox.End, 1)
 	}
@@ -67,8 +76,8 @@ func (p *Peer) Listen(status io.Reader) {
 	defer close(p.done)
 	for {
 		r, err := readRecord(status)
-		if err == nil && r.kind == recordStream {
-			err = p.pass(status, r.x, r.y)
+		if err == nil && (r.kind == recordStream || r.kind == recordShown) {
+			err = p.pass(status, r)
 		}
 		if err != nil {
 			why := "the cell's init ended without a report"
@@ -105,24 +114,38 @@ func (p *Peer) take(r record) {
 		p.started[step] <- p.execError(r.x, syscall.Errno(r.y))
 	case recordEnded:
 		p.ended[step] <- endOf(r.x)
+	case recordCounted:
+		c := counted{n: int(r.x)}
+		if r.y != 0 {
+			c.err = fmt.Errorf("count processes in the cell: %w", syscall.Errno(r.y))
+		}
+		select {
+		case p.counted <- c:
+		default: // nobody asked
+		}
 	}
 }
 
-// pass hands on the next bytes of a stream.
-func (p *Peer) pass(status io.Reader, number, bytes uint32) error {
-	if int(number) >= len(p.streams) {
-		return fmt.Errorf("read the init's report: there is no stream %d", number)
+// pass hands on the bytes that follow a record.
+func (p *Peer) pass(status io.Reader, r record) error {
+	places := len(p.streams)
+	if r.kind == recordShown {
+		places = len(p.shown)
 	}
-	w := p.streams[number].w
-	if bytes == 0 {
-		return w.Close()
+	if int(r.x) >= places || r.y > bufferBytes {
+		return fmt.Errorf("read the init's report: %d bytes of number %d", r.y, r.x)
 	}
-	if bytes > bufferBytes {
-		return fmt.Errorf("read the init's report: %d bytes at once", bytes)
-	}
-	b := make([]byte, bytes)
+	b := make([]byte, r.y)
 	if _, err := io.ReadFull(status, b); err != nil {
-		return fmt.Errorf("read the init's report: cut off in a stream: %w", err)
+		return fmt.Errorf("read the init's report: cut off in what it passes on: %w", err)
+	}
+	if r.kind == recordShown {
+		p.shown[r.x] = append(p.shown[r.x], b...)
+		return nil
+	}
+	w := p.streams[r.x].w
+	if r.y == 0 {
+		return w.Close()
 	}
 	_, _ = w.Write(b) // refused where the reader was closed and wants no more
 	return nil
@@ -226,6 +249,30 @@ func (p *Peer) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.running
+}
+
+// Shown is what the init showed of a file of Inside, once it is set up.
+func (p *Peer) Shown(name string) []byte {
+	i := slices.Index(Inside, name)
+	if i < 0 {
+		return nil
+	}
+	return p.shown[i]
+}
+
+// Count asks a container's init how many processes there are, itself among them.
+func (p *Peer) Count(ctx context.Context) (int, error) {
+	if err := p.order(orderCount); err != nil {
+		return 0, err
+	}
+	select {
+	case c := <-p.counted:
+		return c.n, c.err
+	case <-p.done:
+		return 0, errors.New("the cell's init is gone")
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
 }
 
 // Close has the streams that an init passes on refuse what still comes.

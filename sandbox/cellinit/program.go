@@ -29,6 +29,7 @@ type Program struct {
 	err   error    // the first thing that could not be laid out
 
 	streamed bool // what is laid out comes behind the orders
+	guest    bool // it is for another kernel than this host's
 }
 
 // NewProgram returns a program without a call.
@@ -153,11 +154,13 @@ func (p *Program) Close(s Slot) {
 // openBeneath opens path for writing, made or emptied, so that no symbolic
 // link of a workspace is followed on the way.
 func (p *Program) openBeneath(path string, mode uint32) Slot {
-	how := unix.OpenHow{
-		Flags: unix.O_WRONLY | unix.O_CREAT | unix.O_TRUNC | unix.O_CLOEXEC | unix.O_NOFOLLOW, Mode: uint64(mode),
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-	}
 	s := p.NewSlot()
+	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_TRUNC | unix.O_CLOEXEC | unix.O_NOFOLLOW
+	if p.guest { // gVisor has no openat2; see LayOut
+		p.Call("make file "+path, Call{Nr: unix.SYS_OPENAT, Save: s, Arg: [6]uintptr{AtCwd, p.Text(path), flags, uintptr(mode)}})
+		return s
+	}
+	how := unix.OpenHow{Flags: flags, Mode: uint64(mode), Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
 	p.Call("make file "+path, Call{Nr: unix.SYS_OPENAT2, Save: s,
 		Arg: [6]uintptr{AtCwd, p.Text(path), p.Add(Raw(how)), unsafe.Sizeof(how)}})
 	return s
@@ -187,7 +190,7 @@ func (p *Program) Simple(name string, nr uintptr, args ...uintptr) *Call {
 // Finish lays out the two steps of spec and returns the arena, and the names of
 // the calls for NewPeer. The error is the first one that Fail was given.
 func (p *Program) Finish(spec *specs.Spec) (arena []byte, calls []string, err error) {
-	a := initLayout{count: uintptr(len(p.Calls)), calls: p.Add(Raw(p.Calls...))}
+	a := initLayout{count: uintptr(len(p.Calls)), calls: p.Add(Raw(p.Calls...)), proc: p.Text("/proc")}
 	proc := spec.Process
 	env := p.Texts(proc.Env)
 	paths := p.Texts(searchPaths(proc.Args[0], proc.Env))

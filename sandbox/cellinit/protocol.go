@@ -26,6 +26,8 @@ const (
 	recordExecFailed // x: a stage, y: errno
 	recordEnded      // x: the wait status
 	recordHello      // of a container's init: it has its arena
+	recordShown      // of a container's init. x: the file, y: how many bytes of it follow
+	recordCounted    // of a container's init. x: how many processes it sees, y: errno
 	recordStream     // of a container's init. x: the stream, y: how many bytes of it follow; 0: it has ended
 )
 
@@ -46,8 +48,9 @@ const (
 
 // Orders to the init: orderGo, then orderStep plus the step's number.
 const (
-	orderGo   byte = 'g'
-	orderStep byte = '0'
+	orderGo    byte = 'g'
+	orderStep  byte = '0'
+	orderCount byte = 'c' // of a container's init: say how many processes there are
 )
 
 // readRecord reads one record; it is io.EOF at the end of the pipe, and an

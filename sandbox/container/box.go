@@ -65,8 +65,9 @@ type Container interface {
 // Process is a container's process 1 as the host sees it.
 type Process struct {
 	PID    int
-	UID    int  // of the check
-	UserNS bool // it is in a user namespace of its own
+	UID    int             // of the check
+	UserNS bool            // it is in a user namespace of its own
+	Guest  *cellhost.Guest // where it is in a kernel of its own; Shown is left to us
 }
 
 // Config is what the cells of a backend share.
@@ -75,6 +76,7 @@ type Config struct {
 	Groups *cellhost.Groups
 	Images *store.Store    // nil: none are open
 	Lacks  []cellhost.Lack // controls that the backend can't enforce
+	Guest  bool            // containers have a kernel of their own, whose processes are born in the group
 }
 
 // box is one cell.
@@ -91,6 +93,7 @@ type box struct {
 	peer      *cellinit.Peer
 	pid       int
 	receipt   sandbox.Receipt
+	counted   bool
 	destroyed bool
 }
 
@@ -131,11 +134,11 @@ func (x *box) build(ctx context.Context, spec sandbox.Spec) error {
 	if err != nil {
 		return err
 	}
-	arena, calls, err := cellinit.Contain(x.spec, layout)
+	arena, calls, err := cellinit.Contain(x.spec, layout, x.cfg.Guest)
 	if err != nil {
 		return err
 	}
-	if x.group, err = x.cfg.Groups.Create(x.spec.Linux.Resources, Processes); err != nil {
+	if err := x.makeGroup(); err != nil {
 		return err
 	}
 	order := Order{Spec: x.spec, Group: x.group, Limits: x.limits}
@@ -160,6 +163,23 @@ func (x *box) build(ctx context.Context, spec sandbox.Spec) error {
 	return nil
 }
 
+// makeGroup makes the group. Where containers have a kernel of their own, the
+// processes in it are that kernel's, whose number says nothing.
+func (x *box) makeGroup() error {
+	var err error
+	if !x.cfg.Guest {
+		x.group, err = x.cfg.Groups.Create(x.spec.Linux.Resources, Processes)
+		return err
+	}
+	limits := *x.spec.Linux.Resources
+	limits.Pids = nil
+	if x.group, err = x.cfg.Groups.Create(&limits, 0); err != nil {
+		return err
+	}
+	x.group.NotCounted("the cell has a kernel of its own", "usage.peak_pids", "usage.pids_max_hits")
+	return nil
+}
+
 func layOut(spec sandbox.Spec) (cellinit.Layout, error) {
 	var s *cellinit.Survey
 	if spec.Workspace != "" {
@@ -181,13 +201,17 @@ func (x *box) setUp(ctx context.Context, arena []byte, layout cellinit.Layout) e
 		return err
 	}
 	x.pid = p.PID
-	if err := x.group.Adopt(p.PID); err != nil {
+	if p.Guest != nil {
+		p.Guest.Shown = x.peer.Shown
+	} else if err := x.group.Adopt(p.PID); err != nil {
 		return err
 	}
 	if err := x.peer.SetUp(ctx, layout.Content...); err != nil {
 		return err
 	}
-	x.receipt, err = cellhost.Cell{PID: p.PID, Spec: x.spec, Limits: x.limits, Group: x.group, UID: p.UID, UserNS: p.UserNS}.Receipt(x.missing)
+	x.receipt, err = cellhost.Cell{
+		PID: p.PID, Spec: x.spec, Limits: x.limits, Group: x.group, UID: p.UID, UserNS: p.UserNS, Guest: p.Guest,
+	}.Receipt(x.missing)
 	return err
 }
 
@@ -206,7 +230,38 @@ func (x *box) CPUTime() (time.Duration, error) { return x.group.CPUTime() }
 
 // Kill ends the cell's processes. See sandbox.Box.
 func (x *box) Kill(ctx context.Context) (sandbox.Reading, error) {
+	if x.cfg.Guest {
+		return x.countInside(ctx), x.group.Kill(ctx)
+	}
 	return x.group.Leftovers(x.peer.Running(), x.pid), x.group.Kill(ctx)
+}
+
+// countBudget is how long an init may take to count. It shares its cell with
+// whatever the check left running.
+const countBudget = 5 * time.Second
+
+// countInside has the init count the check's processes that are alive, the first
+// one left out.
+func (x *box) countInside(ctx context.Context) sandbox.Reading {
+	if x.counted { // by a call before this one, and killed by it
+		return sandbox.Read(0)
+	}
+	x.counted = true
+	ctx, cancel := context.WithTimeoutCause(ctx, countBudget, fmt.Errorf("the cell's init did not count them within %v", countBudget))
+	defer cancel()
+	running := x.peer.Running()
+	n, err := x.peer.Count(ctx)
+	if x.peer.Gone() { // and with it its kernel, and every process of that
+		return sandbox.Read(0)
+	}
+	if err != nil {
+		x.group.NotCounted(err.Error(), "leftovers")
+		return sandbox.Reading{}
+	}
+	if n -= Processes; running {
+		n--
+	}
+	return sandbox.Read(int64(max(n, 0)))
 }
 
 // Collect reads what was used. See sandbox.Box.

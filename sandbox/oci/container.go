@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/checkcell/checkcell/sandbox"
@@ -29,6 +30,7 @@ type running struct {
 	id      string
 	who     ids
 	bundle  bundle
+	group   *cellhost.Group
 	cmd     *exec.Cmd
 	stdin   *os.File // our ends
 	stdout  *os.File
@@ -38,7 +40,7 @@ type running struct {
 
 // Make makes a container. See container.Maker.
 func (b *Backend) Make(ctx context.Context, o container.Order) (container.Container, error) {
-	r := &running{backend: b, id: fmt.Sprintf("%s-%d", filepath.Base(b.dir), b.count.Add(1)), words: &cellhost.Words{}, ended: make(chan struct{})}
+	r := &running{backend: b, id: fmt.Sprintf("%s-%d", filepath.Base(b.home.Dir), b.count.Add(1)), words: &cellhost.Words{}, ended: make(chan struct{})}
 	err := r.make(ctx, o)
 	if err == nil {
 		return r, nil
@@ -58,11 +60,12 @@ func (r *running) make(ctx context.Context, o container.Order) error {
 	if r.who.user, err = b.uids.Take(); err != nil {
 		return err
 	}
-	r.bundle.dir = filepath.Join(b.dir, cellsName, r.id)
-	if err := r.bundle.write(o, filepath.Join(b.dir, initName), o.Group.RuntimePath(r.id), r.who); err != nil {
+	r.group = o.Group
+	r.bundle.dir = filepath.Join(b.home.Dir, cellsName, r.id)
+	if err := r.bundle.write(o, b.home.Init(), o.Group.RuntimePath(r.id), r.who, b.runtime.ownsKernel()); err != nil {
 		return fmt.Errorf("lay out the container: %w", err)
 	}
-	r.cmd = b.runtime.run(filepath.Join(b.dir, stateName), r.bundle.dir, r.id)
+	r.cmd = b.runtime.run(filepath.Join(b.home.Dir, stateName), r.bundle.dir, r.id)
 	r.cmd.Env, r.cmd.Dir, r.cmd.Stderr = []string{"PATH=" + cellspec.Path}, "/", r.words
 	theirs := [2]*os.File{}
 	if theirs[0], r.stdin, err = os.Pipe(); err != nil {
@@ -123,19 +126,23 @@ func (r *running) start(o container.Order) error {
 	if err := unix.Mount("checkcell", scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 		return fmt.Errorf("mount the cell's tmpfs: %w", err)
 	}
-	for name, mode := range r.bundle.modes {
-		bits, err := strconv.ParseUint(mode, 8, 32)
+	for _, p := range r.bundle.root.Writable {
+		mode, err := strconv.ParseUint(p.Mode, 8, 32)
 		if err != nil {
-			return fmt.Errorf("mode of %s: %w", name, err)
+			return fmt.Errorf("mode of %s: %w", p.Path, err)
 		}
-		dir := filepath.Join(scratch, name)
+		dir := r.bundle.scratch(p)
 		// By system calls, since os.FileMode has the sticky bit elsewhere.
-		if err := errors.Join(unix.Mkdir(dir, 0o700), unix.Chmod(dir, uint32(bits)), os.Chown(dir, r.who.user, r.who.user)); err != nil {
-			return fmt.Errorf("make %s of the cell's tmpfs: %w", name, err)
+		if err := errors.Join(unix.Mkdir(dir, 0o700), unix.Chmod(dir, uint32(mode)), os.Chown(dir, r.who.user, r.who.user)); err != nil {
+			return fmt.Errorf("make %s in the cell's tmpfs: %w", p.Path, err)
 		}
 	}
-	if err := o.Group.Enter(); err != nil {
+	ownsKernel := r.backend.runtime.ownsKernel()
+	if err := o.Group.Enter(!ownsKernel); err != nil {
 		return err
+	}
+	if fd, ok := o.Group.FD(); ok && ownsKernel {
+		r.cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd}
 	}
 	if err := r.cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", r.backend.runtime.path, err)
@@ -152,6 +159,9 @@ func (r *running) Stdout() io.Reader { return r.stdout }
 // Process finds the container's process 1: the one child of the runtime that is
 // process 1 of a PID namespace (NSpid of proc_pid_status(5)).
 func (r *running) Process(context.Context) (container.Process, error) {
+	if r.backend.runtime.ownsKernel() {
+		return r.kernel()
+	}
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", r.cmd.Process.Pid))
 	if err != nil {
 		return container.Process{}, err
@@ -169,6 +179,23 @@ func (r *running) Process(context.Context) (container.Process, error) {
 		}
 	}
 	return container.Process{}, fmt.Errorf("find the container's first process: none of the children of %s is one", r.backend.runtime.name)
+}
+
+// kernel finds the process of gVisor's kernel, in our group.
+func (r *running) kernel() (container.Process, error) {
+	members, err := r.group.Members()
+	if err != nil {
+		return container.Process{}, fmt.Errorf("find the container's kernel: %w", err)
+	}
+	for _, pid := range members {
+		args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && strings.HasPrefix(string(args), "runsc-sandbox\x00") {
+			return container.Process{PID: pid, Guest: &cellhost.Guest{
+				Kernel: "gVisor (" + r.backend.runtime.String() + ")", Scratch: fmt.Sprintf("/proc/%d/root%s", r.cmd.Process.Pid, filepath.Join(r.bundle.dir, scratchName)),
+			}}, nil
+		}
+	}
+	return container.Process{}, errors.New("find the container's kernel: no process of our group is runsc-sandbox")
 }
 
 // firstOfNamespace reports whether a process is number 1 of a PID namespace below ours.
@@ -217,7 +244,7 @@ func (r *running) Remove(ctx context.Context) error {
 			f.Close() // closed before, or nobody reads it any more
 		}
 	}
-	state := filepath.Join(b.dir, stateName)
+	state := filepath.Join(b.home.Dir, stateName)
 	if _, err := os.Lstat(filepath.Join(state, r.id)); !errors.Is(err, fs.ErrNotExist) {
 		if err := b.runtime.remove(context.WithoutCancel(ctx), state, r.id); err != nil {
 			return err

@@ -46,6 +46,24 @@ func TestContractRunc(t *testing.T) {
 	sandboxtest.Contract(t, open(t, "runc"))
 }
 
+func TestContractRunsc(t *testing.T) {
+	host.Need(t, host.Root, host.CgroupWritable, host.MemoryCgroup, host.Bash, host.Runsc)
+	sandboxtest.Contract(t, open(t, "runsc"), sandbox.ControlPIDs)
+}
+
+func TestContractCrun(t *testing.T) {
+	host.Need(t, host.Root, host.CgroupWritable, host.CgroupPureV2, host.MemoryCgroup, host.PidsCgroup, host.UserNS, host.Bash, host.Crun)
+	sandboxtest.Contract(t, open(t, "crun"))
+}
+
+// crun says of a hybrid host only in mid-run that it can't, so that is known before.
+func TestCrunOnHybrid(t *testing.T) {
+	host.Need(t, host.Root, host.CgroupV1, host.CgroupV2, host.Crun)
+	if b, err := oci.Open(t.Context(), oci.Config{Runtime: "crun"}); err == nil || !strings.Contains(err.Error(), "use runc") {
+		t.Errorf("Open = %v, %v, want an error that names runc", b, err)
+	}
+}
+
 // What a runtime can't do is refused before anything is run, with its words.
 func TestRefused(t *testing.T) {
 	host.Need(t, host.Root, host.Runc)

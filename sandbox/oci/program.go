@@ -64,12 +64,25 @@ func (p *program) refuses(mode cgroup.Mode) bool {
 // run is the command that runs a container in the foreground, until it has ended
 // and is removed.
 func (p *program) run(state, bundle, id string) *exec.Cmd {
-	return exec.Command(p.path, "--root", state, "run", "--bundle", bundle, id)
+	return exec.Command(p.path, append(p.flags(state), "run", "--bundle", bundle, id)...)
 }
+
+// flags are those of every call. gVisor is told to leave groups alone, which are
+// ours, and to make no network.
+func (p *program) flags(state string) []string {
+	if p.ownsKernel() {
+		return []string{"--root", state, "--ignore-cgroups", "--network=none"}
+	}
+	return []string{"--root", state}
+}
+
+// ownsKernel reports whether containers have a kernel of the runtime's, so that
+// this host sees of them but the processes of that kernel.
+func (p *program) ownsKernel() bool { return p.name == "runsc" }
 
 // remove kills and removes a container, whatever state it is in.
 func (p *program) remove(ctx context.Context, state, id string) error {
-	out, err := exec.CommandContext(ctx, p.path, "--root", state, "delete", "--force", id).CombinedOutput()
+	out, err := exec.CommandContext(ctx, p.path, append(p.flags(state), "delete", "--force", id)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s delete --force %s: %w: %s", p.name, id, err, said(string(out)))
 	}
