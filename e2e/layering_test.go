@@ -73,7 +73,7 @@ func layers() []layer {
 			others:  []string{xsys, runtimeSpec},
 			because: "what holds for every backend's cells is here, so it knows none"},
 		{pkg: "sandbox/container", module: []string{"sandbox", "sandbox/cellspec", "sandbox/cellinit", "sandbox/cellhost", "images", "images/store"},
-			others:  []string{runtimeSpec},
+			others:  []string{runtimeSpec, xsys},
 			because: "a cell in a container knows neither the runtime nor the engine that made it"},
 		{pkg: "sandbox/oci", module: []string{"sandbox", "sandbox/cellspec", "sandbox/cellinit", "sandbox/cellhost", "sandbox/container", "cgroup", "images/store"},
 			others:  []string{xsys, runtimeSpec},
@@ -82,6 +82,15 @@ func layers() []layer {
 				{"grade", "a backend never sees a claim"},
 				{"sandbox/native", "backends do not know each other"},
 				{"sandbox/docker", "backends do not know each other"},
+			}},
+		{pkg: "sandbox/docker", module: []string{"sandbox", "sandbox/cellspec", "sandbox/cellhost", "sandbox/container", "images/store"},
+			others: []string{xsys, runtimeSpec, "github.com/docker/docker/...", "github.com/docker/cli/cli/config/...", "github.com/docker/cli/cli/context/store/...",
+				"github.com/docker/go-units/...", "github.com/containerd/errdefs/..."},
+			because: "the only importer of the Docker client; contexts, units and the client's errors are read by the libraries that the docker command uses",
+			not: []never{
+				{"grade", "a backend never sees a claim"},
+				{"sandbox/native", "backends do not know each other"},
+				{"sandbox/oci", "backends do not know each other"},
 			}},
 		{pkg: "sandbox/native", module: []string{"sandbox", "sandbox/cellspec", "sandbox/cellinit", "sandbox/cellhost", "cgroup", "images", "images/store"},
 			others:  []string{xsys, runtimeSpec, "golang.org/x/net/bpf", "github.com/elastic/go-seccomp-bpf/arch"},
@@ -131,6 +140,7 @@ func layers() []layer {
 			because: "a command reads flags, calls the packages in order and picks the exit code",
 			not:     []never{{"os/exec", "only a backend starts processes"}, {"internal/host", "it serves tests only"}}},
 		{pkg: "e2e", others: []string{registryLibrary}, because: "it runs the binary, as a user does, and serves it a registry"},
+		{pkg: "e2e/backends", because: "it runs the binary, as a user does"},
 		{pkg: "e2e/demo", because: "it runs the binary, as a user does"},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/checkcell/checkcell/images/store"
 	"github.com/checkcell/checkcell/sandbox"
 	"github.com/checkcell/checkcell/sandbox/cellhost"
+	"github.com/checkcell/checkcell/sandbox/docker"
 	"github.com/checkcell/checkcell/sandbox/oci"
 )
 
@@ -15,20 +16,21 @@ import (
 const (
 	backendNative = "native"
 	backendOCI    = "oci"
+	backendDocker = "docker"
 )
 
 // checkBackend checks the flags that choose a backend.
 func (c *cellFlags) checkBackend() error {
 	switch c.backend {
-	case backendOCI:
+	case backendOCI, backendDocker:
 		return nil
 	case backendNative:
 		if c.runtime != "" {
-			return fmt.Errorf("--runtime %s: it is for --backend %s", c.runtime, backendOCI)
+			return fmt.Errorf("--runtime %s: it is for --backend %s and --backend %s", c.runtime, backendOCI, backendDocker)
 		}
 		return nil
 	}
-	return fmt.Errorf("--backend %q: this version knows %s and %s", c.backend, backendNative, backendOCI)
+	return fmt.Errorf("--backend %q: there are %s, %s and %s", c.backend, backendNative, backendOCI, backendDocker)
 }
 
 // open opens the backend and has it remove what crashed runs left. Jobs is how
@@ -59,12 +61,18 @@ func (c *cellFlags) openBackend(ctx context.Context, kept *store.Store) (sandbox
 	if err := cellhost.Fits(c.limits); err != nil {
 		return nil, fmt.Errorf("%w\nnothing was run", err)
 	}
-	if c.backend == backendOCI {
-		b, err := oci.Open(ctx, oci.Config{Runtime: c.runtime, CgroupParent: c.cgroupParent, Images: kept})
-		if err != nil {
-			return nil, fmt.Errorf("%w\nnothing was run", err)
-		}
-		return b, nil
+	var b sandbox.Backend
+	var err error
+	switch c.backend {
+	case backendOCI:
+		b, err = oci.Open(ctx, oci.Config{Runtime: c.runtime, CgroupParent: c.cgroupParent, Images: kept})
+	case backendDocker:
+		b, err = docker.Open(ctx, docker.Config{Runtime: c.runtime, CgroupParent: c.cgroupParent, Images: kept})
+	default:
+		b, err = c.openNative(ctx, kept)
 	}
-	return c.openNative(ctx, kept)
+	if err != nil {
+		return nil, fmt.Errorf("%w\nnothing was run", err)
+	}
+	return b, nil
 }

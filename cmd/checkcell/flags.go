@@ -111,8 +111,8 @@ func (c *cellFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&c.workspace, "workspace", "", "directory to appear as /work; it is never changed")
 	flags.StringArrayVar(&c.env, "env", nil, "K=V to add to the cell's environment (again for more)")
 	flags.StringSliceVar(&c.allowMissing, "allow-missing", nil, "controls that this host may lack, by name")
-	flags.StringVar(&c.backend, "backend", backendNative, "what makes the cells: native, or oci, an OCI runtime")
-	flags.StringVar(&c.runtime, "runtime", "", "of the oci backend: runc, crun, or a path (default: runc)")
+	flags.StringVar(&c.backend, "backend", backendNative, "what makes the cells: native; oci, an OCI runtime; or docker, a Docker Engine")
+	flags.StringVar(&c.runtime, "runtime", "", "of the oci backend, runc, crun or a path (default: runc); of the docker backend, one that the daemon knows")
 	flags.StringVar(&c.cgroupParent, "cgroup-parent", "", "existing cgroup to make ours below, as in /proc/self/cgroup")
 }
 

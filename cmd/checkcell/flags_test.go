@@ -65,7 +65,7 @@ func TestFlagsRefuse(t *testing.T) {
 		{"workspace", "/no/such/dir", "no such file"}, {"workspace", file, "not a directory"}, {"workspace", pipe, "not a directory"},
 		{"env", "A", "NAME=VALUE"}, {"env", "=b", "NAME=VALUE"}, {"env", "", "NAME=VALUE"},
 		{"allow-missing", "gravity", "gravity"}, {"allow-missing", "cpu,gravity", "gravity"},
-		{"backend", "docker", "native"}, {"backend", "", "native"}, {"runtime", "runc", "--backend oci"},
+		{"backend", "podman", "native"}, {"backend", "", "native"}, {"runtime", "runc", "--backend oci"},
 	}
 	for _, tt := range tests {
 		f, err := parsed(t, "--"+tt.flag+"="+tt.value)
