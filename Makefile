@@ -9,7 +9,7 @@ export GOFLAGS += -buildvcs=false
 
 TESTRUN := go run ./internal/host/testrun
 
-.PHONY: build test race lint fuzz bench demo test-vm test-vm-systemd clean
+.PHONY: build test race lint fuzz bench demo image test-backends test-vm test-vm-systemd clean
 
 build:
 	@.ci/deps build
@@ -17,11 +17,11 @@ build:
 
 test: ## every test; says what was skipped and what was left behind
 	@.ci/deps test
-	$(TESTRUN) go test -count=1 $(PACKAGES)
+	$(TESTRUN) .ci/with-dockerd go test -count=1 $(PACKAGES)
 
 race:
 	@.ci/deps race
-	$(TESTRUN) env CGO_ENABLED=1 go test -race -count=1 $(PACKAGES)
+	$(TESTRUN) .ci/with-dockerd env CGO_ENABLED=1 go test -race -count=1 $(PACKAGES)
 
 lint:
 	@.ci/deps lint
@@ -38,6 +38,15 @@ bench:
 demo: build ## grade the examples
 	@.ci/deps run
 	go run ./e2e/demo bin/checkcell examples
+
+image: build ## of checkcell itself, in the Docker Engine of this host
+	docker build --quiet --target prebuilt --tag checkcell:$(VERSION) .
+
+HUMANEVAL := $(wildcard ../shared/data/humaneval/*.jsonl)
+
+test-backends: build ## the same claims and attacks in cells of every backend, side by side
+	@.ci/deps test
+	.ci/with-dockerd go run ./e2e/backends bin/checkcell examples $(HUMANEVAL)
 
 test-vm: ## groups, cells and the hostile corpus on a cgroup v2 kernel, in an emulated machine
 	@.ci/deps vm

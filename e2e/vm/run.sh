@@ -11,7 +11,7 @@
 #             from 7 on fork-bomb fails, since bash gives up a fork after 15 seconds
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-all=(groups cells cells-user faults hostile hostile-user)
+all=(groups cells cells-user runtimes faults hostile hostile-user)
 
 # part prints the package of a part, who runs its tests, and the tests that must
 # pass; where none is named, all are run, and those for other hosts are skipped.
@@ -20,6 +20,7 @@ part() {
 	groups) echo cgroup root ;;
 	cells) echo sandbox/native root ;;
 	cells-user) echo sandbox/native user TestContract TestWorkspaceOfOurs ;;
+	runtimes) echo sandbox/oci root TestContractRunc TestContractCrun ;;
 	faults) echo e2e root TestClockJumps TestStarvedOfFiles TestStarvedOfProcesses TestStarvedByUlimit TestStarvedOfMemory TestRuntimeDeathIsNoExitCode ;;
 	hostile) echo e2e root TestHostile TestHostileTogether ;;
 	hostile-user) echo e2e root TestHostileByUser TestRefusedToUser TestUserInOwnGroup ;; # it is checkcell that the user starts
@@ -28,7 +29,7 @@ part() {
 }
 
 # What the machine must have: a test that lacks one of these fails there.
-require=root,cgroup-writable,cgroup-v2,cgroup-pure-v2,cgroup-kill,memory-cgroup,pids-cgroup,userns,unpriv-userns,bash,python3,clock-settable
+require=root,cgroup-writable,cgroup-v2,cgroup-pure-v2,cgroup-kill,memory-cgroup,pids-cgroup,userns,unpriv-userns,bash,python3,runc,crun,clock-settable
 # Where a cell looks for programs; those are what the machine gets.
 cell_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
@@ -63,7 +64,7 @@ kernel() {
 # programs copies what a minimal Debian has, and a little more for the tests.
 programs() {
 	local name names paths=() stdlib
-	names=(bash busybox ldd grep sed awk ps python3)
+	names=(bash busybox ldd grep sed awk ps python3 runc crun)
 	mapfile -t -O "${#names[@]}" names < <(dpkg -L coreutils util-linux bsdutils mount | sed -n 's,.*/s\?bin/,,p')
 	for name in "${names[@]}"; do
 		paths+=("$(PATH=$cell_path type -P "$name" || true)")

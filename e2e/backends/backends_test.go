@@ -1,0 +1,55 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestPrint(t *testing.T) {
+	tab := table{
+		reasons: map[string]string{"b\tdocker": "it has its own"},
+		columns: []column{
+			{name: "native", came: map[string]string{"a": "x", "b": "x", "c": "x", "d": "x"}},
+			{name: "docker", came: map[string]string{"a": "x", "b": "y", "c": "y"}},
+		},
+		cases: []string{"a", "b", "c", "d"},
+	}
+	var out strings.Builder
+	if n := tab.print(&out); n != 2 {
+		t.Errorf("print() = %d, want the two that differ and are not explained:\n%s", n, &out)
+	}
+	for _, want := range []string{"≈  b", "≠  c", "≠  d", "(none)", "≈ b in docker: it has its own", "4 cases in 2 backends: 3 differ, 2 of them"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, &out)
+		}
+	}
+}
+
+func TestRead(t *testing.T) {
+	name, came, err := graded([]byte(`{"id":"i","verdict":"verified","result":{"outcome":{"kind":"exited","exit_code":0},"stdout":{"sha256":"sha256:0123456789"}}}`))
+	if name != "i" || came != "verified exited 0 stdout 01234567" || err != nil {
+		t.Errorf("graded() = %q, %q, %v", name, came, err)
+	}
+	name, came, err = graded([]byte(`{"id":"j","verdict":"uncheckable","result":null}`))
+	if name != "j" || came != "uncheckable" || err != nil {
+		t.Errorf("graded() = %q, %q, %v", name, came, err)
+	}
+	name, came, err = attacked([]byte(`{"name":"n","family":"f","standing":"held","detail":""}`))
+	if name != "n" || came != "held" || err != nil {
+		t.Errorf("attacked() = %q, %q, %v", name, came, err)
+	}
+	if _, _, err := graded([]byte("{")); err == nil {
+		t.Error("graded of half a line = nil, want an error")
+	}
+}
+
+func TestReasons(t *testing.T) {
+	if _, err := readReasons(explained); err != nil {
+		t.Errorf("explained.tsv: %v", err)
+	}
+	for _, bad := range []string{"case\tbackend", "case\tbackend\twhy\na\tb", "case\tbackend\twhy\na\t\tc"} {
+		if got, err := readReasons(bad); err == nil {
+			t.Errorf("readReasons(%q) = %v, want an error", bad, got)
+		}
+	}
+}

@@ -1,0 +1,281 @@
+// Command backends runs the same claims and the same attacks in cells of every
+// backend that this host has, and prints what they came to side by side.
+//
+//	go run ./e2e/backends bin/checkcell CLAIMS…
+//
+// A case that came to different things is marked, unless explained.tsv, beside
+// this program, says why: then its row says so.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+//go:embed explained.tsv
+var explained string
+
+func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run returns the status to exit with: 0 if nothing differs without an
+// explanation, 1 if something does, 2 for wrong usage or where nothing could be
+// compared.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) < 2 {
+		fmt.Fprintln(stderr, "usage: backends CHECKCELL CLAIMS…")
+		return 2
+	}
+	reasons, err := readReasons(explained)
+	if err != nil {
+		fmt.Fprintf(stderr, "backends: explained.tsv: %v\n", err)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	t := table{reasons: reasons}
+	for _, b := range backends {
+		if err := t.try(ctx, args[0], b, args[1:], stderr); err != nil {
+			fmt.Fprintf(stderr, "backends: %s: %v\n", b.name, err)
+			return 2
+		}
+	}
+	if len(t.columns) < 2 {
+		fmt.Fprintln(stderr, "backends: fewer than two backends could be had, so there is nothing to compare")
+		return 2
+	}
+	if t.print(stdout) > 0 {
+		return 1
+	}
+	return 0
+}
+
+// backend is one way of making cells.
+type backend struct {
+	name  string
+	flags []string
+}
+
+var backends = []backend{
+	{"native", []string{"--backend=native"}},
+	{"oci/runc", []string{"--backend=oci", "--runtime=runc"}},
+	{"oci/crun", []string{"--backend=oci", "--runtime=crun"}},
+	{"docker", []string{"--backend=docker"}},
+}
+
+// column is what the cases came to in cells of one backend, by their names.
+type column struct {
+	name string
+	came map[string]string
+	took time.Duration
+}
+
+type table struct {
+	reasons map[string]string // by case and backend
+	columns []column
+	cases   []string
+}
+
+// try adds the column of b, or says why this host lacks it.
+func (t *table) try(ctx context.Context, checkcell string, b backend, claims []string, stderr io.Writer) error {
+	doctor := exec.CommandContext(ctx, checkcell, append([]string{"doctor"}, b.flags...)...)
+	if out, err := doctor.CombinedOutput(); err != nil {
+		fmt.Fprintf(stderr, "backends: no %s here: %v: %s\n", b.name, err, lastLine(out))
+		return ctx.Err()
+	}
+	c := column{name: b.name, came: map[string]string{}}
+	began := time.Now()
+	grade := append([]string{"grade", "--json"}, b.flags...)
+	if err := t.take(ctx, &c, checkcell, append(grade, claims...), "", graded); err != nil {
+		return err
+	}
+	c.took = time.Since(began)
+	attack := append([]string{"doctor", "--attack", "--json"}, b.flags...)
+	if err := t.take(ctx, &c, checkcell, attack, "attack ", attacked); err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "backends: %s: %d cases, the claims in %.1f s\n", b.name, len(c.came), c.took.Seconds())
+	t.columns = append(t.columns, c)
+	return nil
+}
+
+// take runs a command whose every line is one case.
+func (t *table) take(ctx context.Context, c *column, checkcell string, args []string, prefix string, read func([]byte) (name, came string, err error)) error {
+	cmd := exec.CommandContext(ctx, checkcell, args...)
+	var out, words bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &words
+	var exit *exec.ExitError
+	// Codes up to 4 say what the claims or attacks came to; the lines say more.
+	if err := cmd.Run(); err != nil && (!errors.As(err, &exit) || exit.ExitCode() == 2 || exit.ExitCode() > 4) {
+		return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, lastLine(words.Bytes()))
+	}
+	for lines := bufio.NewReader(&out); ; {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			name, came, err := read(line)
+			if err != nil {
+				return fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+			}
+			if name == "" {
+				continue
+			}
+			if _, twice := c.came[prefix+name]; twice {
+				return fmt.Errorf("%s: %s is there twice", strings.Join(args, " "), name)
+			}
+			c.came[prefix+name] = came
+			if !slices.Contains(t.cases, prefix+name) {
+				t.cases = append(t.cases, prefix+name)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+	}
+}
+
+// graded reads a grade line: the verdict, and how the check ended.
+func graded(line []byte) (name, came string, err error) {
+	var l struct {
+		ID      string `json:"id"`
+		Verdict string `json:"verdict"`
+		Result  *struct {
+			Outcome struct {
+				Kind     string `json:"kind"`
+				ExitCode *int   `json:"exit_code"`
+				Signal   int    `json:"signal"`
+				Resource string `json:"resource"`
+			} `json:"outcome"`
+			Stdout struct {
+				SHA256 string `json:"sha256"`
+			} `json:"stdout"`
+		} `json:"result"`
+	}
+	if err := json.Unmarshal(line, &l); err != nil {
+		return "", "", fmt.Errorf("read a grade: %w", err)
+	}
+	came = l.Verdict
+	if l.Result != nil {
+		o := l.Result.Outcome
+		came += " " + o.Kind + o.Resource
+		if o.ExitCode != nil {
+			came += fmt.Sprintf(" %d", *o.ExitCode)
+		}
+		if o.Signal != 0 {
+			came += fmt.Sprintf(" %d", o.Signal)
+		}
+		if sum, ok := strings.CutPrefix(l.Result.Stdout.SHA256, "sha256:"); ok && o.Kind == "exited" {
+			came += " stdout " + sum[:min(len(sum), 8)]
+		}
+	}
+	return l.ID, came, nil
+}
+
+// attacked reads a line of doctor --attack; the summary has no name.
+func attacked(line []byte) (name, came string, err error) {
+	var l struct{ Name, Standing, Detail string }
+	if err := json.Unmarshal(line, &l); err != nil {
+		return "", "", fmt.Errorf("read an attack: %w", err)
+	}
+	return l.Name, strings.TrimSpace(l.Standing + " " + l.Detail), nil
+}
+
+// print prints the table, and returns how many cases differ without a reason.
+func (t *table) print(stdout io.Writer) int {
+	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, "\tCASE")
+	for _, c := range t.columns {
+		fmt.Fprint(w, "\t"+strings.ToUpper(c.name))
+	}
+	fmt.Fprintln(w)
+	unexplained, differing := 0, 0
+	var notes []string
+	for _, name := range t.cases {
+		mark := ""
+		for _, c := range t.columns[1:] {
+			if c.came[name] == t.columns[0].came[name] {
+				continue
+			}
+			if why, ok := t.reasons[name+"\t"+c.name]; ok {
+				notes = append(notes, fmt.Sprintf("%s in %s: %s", name, c.name, why))
+				mark = cmpMark(mark, "≈")
+				continue
+			}
+			mark = "≠"
+		}
+		if mark != "" {
+			differing++
+		}
+		if mark == "≠" {
+			unexplained++
+		}
+		fmt.Fprintf(w, "%s\t%s", mark, name)
+		for _, c := range t.columns {
+			came, ok := c.came[name]
+			if !ok {
+				came = "(none)"
+			}
+			fmt.Fprint(w, "\t"+cut(came))
+		}
+		fmt.Fprintln(w)
+	}
+	_ = w.Flush() // standard output
+	for _, note := range notes {
+		fmt.Fprintln(stdout, "≈", note)
+	}
+	fmt.Fprintf(stdout, "%d cases in %d backends: %d differ, %d of them without an explanation\n", len(t.cases), len(t.columns), differing, unexplained)
+	return unexplained
+}
+
+// cmpMark keeps the graver of two marks.
+func cmpMark(had, now string) string {
+	if had == "≠" {
+		return had
+	}
+	return now
+}
+
+// cut keeps a cell of the table to a width that can be read.
+func cut(s string) string {
+	const most = 60
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+func lastLine(b []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return lines[len(lines)-1]
+}
+
+// readReasons reads lines of a case, a backend, and why it differs there from
+// native.
+func readReasons(text string) (map[string]string, error) {
+	reasons := map[string]string{}
+	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
+		if i == 0 {
+			if want := "case\tbackend\twhy"; line != want {
+				return nil, fmt.Errorf("line 1 is %q, want %q", line, want)
+			}
+			continue
+		}
+		f := strings.Split(line, "\t")
+		if len(f) != 3 || slices.Contains(f, "") {
+			return nil, fmt.Errorf("line %d is %q, want three fields", i+1, line)
+		}
+		reasons[f[0]+"\t"+f[1]] = f[2]
+	}
+	return reasons, nil
+}
