@@ -36,8 +36,11 @@ func parseStat(text []byte) (Process, error) {
 		return Process{}, fmt.Errorf("stat %q has no process id", text)
 	}
 	fields := bytes.Fields(text[end+2:])
-	if len(fields) < 18 || len(fields[0]) != 1 {
+	if len(fields) < 18 {
 		return Process{}, fmt.Errorf("stat %q is too short", text)
+	}
+	if state := fields[0]; len(state) != 1 || !isLetter(state[0]) {
+		return Process{}, fmt.Errorf("stat %q: %q is no state of a process", text, state)
 	}
 	threads, err := strconv.Atoi(string(fields[17]))
 	if err != nil {
@@ -45,6 +48,8 @@ func parseStat(text []byte) (Process, error) {
 	}
 	return Process{PID: pid, State: fields[0][0], Comm: string(text[open+1 : end]), threads: threads}, nil
 }
+
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 // errInvisible is the error for a member that our PID namespace doesn't hold:
 // cgroup2 lists it as 0. Version 1 leaves it out.

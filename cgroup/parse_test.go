@@ -130,11 +130,11 @@ func TestValidName(t *testing.T) {
 // FuzzParse checks that the parsers of files don't panic and that what they
 // accept is sane.
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{"42 (bash) S" + statTail, "1\n2\n", "0\n", "populated 1\nfrozen 0\n", "max\n", "42 () R (x) D) D" + statTail} {
+	for _, text := range []string{"42 (bash) S" + statTail, "1\n2\n", "0\n", "populated 1\nfrozen 0\n", "max\n", "42 () R (x) D) D" + statTail, "42 () \x00" + statTail} {
 		f.Add([]byte(text), "populated")
 	}
 	f.Fuzz(func(t *testing.T, text []byte, key string) {
-		if p, err := parseStat(text); err == nil && (p.PID <= 0 || p.State == 0) {
+		if p, err := parseStat(text); err == nil && (p.PID <= 0 || !isLetter(p.State)) {
 			t.Errorf("parseStat(%q) = %+v, nil", text, p)
 		}
 		if pids, err := parsePIDs(text); err == nil && slices.ContainsFunc(pids, func(pid int) bool { return pid <= 0 }) {
