@@ -9,7 +9,7 @@ export GOFLAGS += -buildvcs=false
 
 TESTRUN := go run ./internal/host/testrun
 
-.PHONY: build test race lint fuzz bench demo image test-backends test-vm test-vm-systemd clean
+.PHONY: build test race lint fuzz bench demo image test-backends test-vm test-vm-all test-vm-systemd clean
 
 build:
 	@.ci/deps build
@@ -51,6 +51,10 @@ test-backends: build ## the same claims and attacks in cells of every backend, s
 test-vm: ## groups, cells and the hostile corpus on a cgroup v2 kernel, in an emulated machine
 	@.ci/deps vm
 	e2e/vm/run.sh
+
+test-vm-all: ## and runc, crun, and what we ourselves may run short of
+	@.ci/deps vm
+	e2e/vm/run.sh all
 
 test-vm-systemd: build ## cells for an ordinary user of systemd, in an emulated machine
 	@.ci/deps vm

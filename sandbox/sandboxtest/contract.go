@@ -18,12 +18,17 @@ import (
 // it may lack is named; a case that is about that is left out.
 func Contract(t *testing.T, backend sandbox.Backend, lacks ...sandbox.Control) {
 	backend = lenient{backend, lacks}
-	for _, c := range contractCases() {
-		if c.about != "" && slices.Contains(lacks, c.about) {
-			continue
+	t.Run("cases", func(t *testing.T) {
+		for _, c := range contractCases() {
+			if c.about != "" && slices.Contains(lacks, c.about) {
+				continue
+			}
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel() // some wait for long
+				c.run(t, backend)
+			})
 		}
-		t.Run(c.name, func(t *testing.T) { c.run(t, backend) })
-	}
+	})
 	t.Run("cancel", func(t *testing.T) { contractCancel(t, backend) })
 	t.Run("calls may be repeated", func(t *testing.T) { contractRepeats(t, backend) })
 	t.Run("syntax pass", func(t *testing.T) { contractSyntax(t, backend) })
