@@ -41,7 +41,9 @@ func (h *Host) Enter() error {
 }
 
 // Enter moves the calling thread into the group in every hierarchy of version 1, as
-// Host.Enter does beside it. What is started with FD too is born in the group.
+// Host.Enter does beside it. What is started with FD too is born in the group. While
+// the thread lives version 1 lists our whole process as a member, so nothing can
+// prove the group empty; Kill leaves us out.
 func (g *Group) Enter() error {
 	for _, n := range g.nodes {
 		if n.v2 {

@@ -22,7 +22,8 @@ func doctorCommand(s streams) *cobra.Command {
 		Use:   "doctor",
 		Short: "Say what this host enforces, by trying it",
 		Long: `Make a trial cell and say, control by control, whether it is in force here, how it is
-enforced, and what to do where it is not.
+enforced, and what to do where it is not. Without --backend, the other backends of this
+host are listed too, each with its version and what a trial cell of it lacks.
 
 With --attack, try what hostile checks do in cells such as the other flags describe, and
 say of each case whether the cell held, a limit kept it small, or it got through.
@@ -53,6 +54,9 @@ got through, 1 something did, 4 the cells can't be had or at least one case was 
 				err = doctorJSON(s, caps)
 			} else {
 				err = doctorTable(s, caps)
+				if err == nil && !cmd.Flags().Changed("backend") {
+					err = otherBackends(cmd.Context(), s.out)
+				}
 			}
 			if err != nil {
 				return exit(exitUsage, err)

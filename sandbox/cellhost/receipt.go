@@ -36,7 +36,7 @@ type Cell struct {
 type Guest struct {
 	Kernel  string                   // its name and version
 	Shown   func(name string) []byte // what is in /proc/self there
-	Scratch string                   // where this host sees the tmpfs of the writable places
+	Scratch string                   // where this host sees the tmpfs of the writable places; "" if it does not
 }
 
 // Receipt reads back from the kernel what is in force on the cell, and fails

@@ -4,6 +4,7 @@ package cellhost
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/checkcell/checkcell/sandbox"
@@ -19,11 +20,15 @@ var walls = []sandbox.Control{
 // Trial runs an empty cell on b and says of every control that cells need whether
 // it was in force there, or can be had in groups. Where no cell came up, fix
 // is what to do, unless the error itself tells. The result is the trial's.
-func (g *Groups) Trial(ctx context.Context, b sandbox.Backend, fix string) ([]sandbox.Capability, sandbox.Result) {
+// Lacks are those that the backend can't enforce anywhere.
+func (g *Groups) Trial(ctx context.Context, b sandbox.Backend, fix string, lacks ...Lack) ([]sandbox.Capability, sandbox.Result) {
 	caps := g.Probe()
 	spec := sandbox.Spec{ID: "probe", Args: []string{"true"}, Limits: sandbox.DefaultLimits()}
 	for _, n := range groupControls {
 		spec.AllowMissing = append(spec.AllowMissing, n.control)
+	}
+	for _, l := range lacks {
+		spec.AllowMissing = append(spec.AllowMissing, l.Control)
 	}
 	seen := &witness{Backend: b}
 	res := (&sandbox.Runner{Backend: seen}).Run(ctx, spec).Last()
@@ -39,6 +44,11 @@ func (g *Groups) Trial(ctx context.Context, b sandbox.Backend, fix string) ([]sa
 			c.Fix = seen.fix(fix)
 		}
 		caps = append(caps, c)
+	}
+	for i, c := range caps {
+		if at := slices.IndexFunc(lacks, func(l Lack) bool { return l.Control == c.Control }); at >= 0 {
+			caps[i] = sandbox.Capability{Control: c.Control, How: lacks[at].Why, Fix: lacks[at].Fix}
+		}
 	}
 	return caps, res
 }

@@ -68,6 +68,7 @@ type Process struct {
 	UID    int             // of the check
 	UserNS bool            // it is in a user namespace of its own
 	Guest  *cellhost.Guest // where it is in a kernel of its own; Shown is left to us
+	Kernel []int           // with Guest: the processes of that kernel, where they were not born in the group
 }
 
 // Config is what the cells of a backend share.
@@ -76,7 +77,7 @@ type Config struct {
 	Groups *cellhost.Groups
 	Images *store.Store    // nil: none are open
 	Lacks  []cellhost.Lack // controls that the backend can't enforce
-	Guest  bool            // containers have a kernel of their own, whose processes are born in the group
+	Guest  bool            // containers have a kernel of their own
 }
 
 // box is one cell.
@@ -201,10 +202,15 @@ func (x *box) setUp(ctx context.Context, arena []byte, layout cellinit.Layout) e
 		return err
 	}
 	x.pid = p.PID
+	adopted := []int{p.PID}
 	if p.Guest != nil {
 		p.Guest.Shown = x.peer.Shown
-	} else if err := x.group.Adopt(p.PID); err != nil {
-		return err
+		adopted = p.Kernel
+	}
+	for _, pid := range adopted {
+		if err := x.group.Adopt(pid); err != nil {
+			return err
+		}
 	}
 	if err := x.peer.SetUp(ctx, layout.Content...); err != nil {
 		return err

@@ -5,9 +5,7 @@ package docker_test
 import (
 	"bytes"
 	"path/filepath"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/checkcell/checkcell/sandbox"
 	"github.com/checkcell/checkcell/sandbox/docker"
@@ -42,26 +40,11 @@ func BenchmarkRunTrue(b *testing.B) {
 	}()
 	r := &sandbox.Runner{Backend: backend}
 	spec := sandboxtest.Spec("", func(s *sandbox.Spec) { s.Check, s.Args = "", []string{"true"} })
-	var ours, bare []time.Duration
-	for b.Loop() {
-		began := time.Now()
-		res := r.Run(b.Context(), spec).Last()
-		ours = append(ours, time.Since(began))
-		if !res.Success() {
+	sandboxtest.Beside(b, func() {
+		if res := r.Run(b.Context(), spec).Last(); !res.Success() {
 			b.Fatalf("outcome = %v, cleanup %v", res.Outcome, res.Cleanup)
 		}
-		began = time.Now()
-		bareRun(b, api, empty)
-		bare = append(bare, time.Since(began))
-	}
-	slices.Sort(ours)
-	slices.Sort(bare)
-	at := func(d []time.Duration, p float64) float64 { return d[int(float64(len(d)-1)*p)].Seconds() * 1000 }
-	b.ReportMetric(at(ours, .5), "ours-p50-ms")
-	b.ReportMetric(at(bare, .5), "bare-p50-ms")
-	b.ReportMetric(at(ours, .5)/at(bare, .5), "ratio-p50")
-	b.ReportMetric(at(ours, .95)/at(bare, .95), "ratio-p95")
-	b.ReportMetric(0, "ns/op") // of both together, which says nothing
+	}, func() { bareRun(b, api, empty) })
 }
 
 func bareRun(b *testing.B, api *client.Client, image string) {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/checkcell/checkcell/sandbox"
@@ -163,7 +164,54 @@ func (r *running) Process(ctx context.Context) (container.Process, error) {
 	if info.State == nil || info.State.Pid <= 0 {
 		return container.Process{}, errors.New("look at the container: the daemon knows no process of it")
 	}
-	return container.Process{PID: info.State.Pid, UID: cellspec.UID}, nil
+	p := container.Process{PID: info.State.Pid, UID: cellspec.UID}
+	if kernel := r.backend.kernel; kernel != "" {
+		p.Guest = &cellhost.Guest{Kernel: kernel}
+		p.Kernel, err = kernelProcesses(r.id)
+	}
+	return p, err
+}
+
+// kernelProcesses lists the processes of a container's kernel of its own: those
+// that gVisor started for it, which name it among their arguments, and what they
+// have started, each behind its parent, so that what that starts meanwhile is born
+// where it is.
+func kernelProcesses(id string) ([]int, error) {
+	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return nil, err
+	}
+	var list []int
+	for _, file := range found {
+		args, err := os.ReadFile(file)
+		if err != nil || !strings.HasPrefix(string(args), "runsc-") || !strings.Contains(string(args), id) {
+			continue // the first: it has ended
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
+			list = append(list, pid)
+		}
+	}
+	if len(list) == 0 {
+		return nil, errors.New("look at the container: no process of gVisor names it")
+	}
+	for i := 0; i < len(list); i++ {
+		children, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", list[i]))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range children {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				continue // the thread has ended
+			}
+			for _, child := range strings.Fields(string(text)) {
+				if pid, err := strconv.Atoi(child); err == nil && !slices.Contains(list, pid) {
+					list = append(list, pid)
+				}
+			}
+		}
+	}
+	return list, nil
 }
 
 // Words returns what the container and the daemon said.

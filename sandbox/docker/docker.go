@@ -3,6 +3,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type Backend struct {
 	runtime string
 	api     *client.Client
 	version string
+	kernel  string // the one that containers have of their own; "" for this host's
 	home    *container.Home
 	cells   container.Config
 	count   atomic.Uint64
@@ -85,6 +87,14 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	b.cells = container.Config{
 		Maker: b, Images: cfg.Images,
 		Groups: cellhost.Open(cellhost.Config{Parent: cfg.CgroupParent, AllowMissing: cfg.AllowMissing}),
+		Guest:  b.kernel != "",
+	}
+	if b.kernel != "" {
+		const fix = "use the native backend, the oci backend, or another runtime"
+		b.cells.Lacks = []cellhost.Lack{
+			{Control: sandbox.ControlPIDs, Why: "the processes of a check are those of " + b.kernel + ", and nothing here counts them", Fix: fix},
+			{Control: sandbox.ControlDisk, Why: "a tmpfs of " + b.kernel + " can't be seen from here, and may have no bound but the memory limit", Fix: fix},
+		}
 	}
 	return b, nil
 }
@@ -97,16 +107,17 @@ func why(ctx context.Context, err error) error {
 	return err
 }
 
-// knowsRuntime refuses a runtime that the daemon does not have.
+// knowsRuntime refuses a runtime that the daemon does not have, and finds out
+// whether it is one with a kernel of its own.
 func (b *Backend) knowsRuntime(ctx context.Context) error {
-	if b.runtime == "" {
-		return nil
-	}
 	info, err := b.api.Info(ctx)
 	if err != nil {
 		return fmt.Errorf("docker daemon: %w", why(ctx, err))
 	}
-	if _, ok := info.Runtimes[b.runtime]; ok {
+	if r, ok := info.Runtimes[cmp.Or(b.runtime, info.DefaultRuntime)]; ok {
+		if strings.HasPrefix(filepath.Base(r.Path), "runsc") {
+			b.kernel = "gVisor (" + r.Path + ")"
+		}
 		return nil
 	}
 	var names []string
@@ -132,7 +143,7 @@ func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, e
 
 // Probe runs an empty cell and says what of this host's it found in force.
 func (b *Backend) Probe(ctx context.Context) []sandbox.Capability {
-	caps, _ := b.cells.Groups.Trial(ctx, b, "run checkcell run --backend docker -- true, which says what the daemon says")
+	caps, _ := b.cells.Groups.Trial(ctx, b, "run checkcell run --backend docker -- true, which says what the daemon says", b.cells.Lacks...)
 	return caps
 }
 

@@ -49,6 +49,12 @@ func TestContract(t *testing.T) {
 	sandboxtest.Contract(t, open(t, docker.Config{}))
 }
 
+func TestContractRunsc(t *testing.T) {
+	need(t)
+	host.Need(t, host.Runsc)
+	sandboxtest.Contract(t, open(t, docker.Config{Runtime: "runsc"}), sandbox.ControlPIDs, sandbox.ControlDisk)
+}
+
 // What can't work is refused before anything is run, and says what to do.
 func TestRefused(t *testing.T) {
 	need(t)

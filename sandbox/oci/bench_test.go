@@ -7,9 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/checkcell/checkcell/internal/host"
 	"github.com/checkcell/checkcell/sandbox"
@@ -26,29 +24,16 @@ func BenchmarkRunTrue(b *testing.B) {
 	r := &sandbox.Runner{Backend: backend}
 	spec := sandboxtest.Spec("", func(s *sandbox.Spec) { s.Check, s.Args = "", []string{"true"} })
 	dir := bareBundle(b)
-	var ours, bare []time.Duration
-	for b.Loop() {
-		began := time.Now()
-		res := r.Run(b.Context(), spec).Last()
-		ours = append(ours, time.Since(began))
-		if !res.Success() {
+	sandboxtest.Beside(b, func() {
+		if res := r.Run(b.Context(), spec).Last(); !res.Success() {
 			b.Fatalf("outcome = %v, cleanup %v", res.Outcome, res.Cleanup)
 		}
+	}, func() {
 		cmd := exec.Command("runc", "--root", filepath.Join(dir, "state"), "run", "--bundle", dir, "bench")
-		began = time.Now()
 		if out, err := cmd.CombinedOutput(); err != nil {
 			b.Fatalf("runc run: %v: %s", err, out)
 		}
-		bare = append(bare, time.Since(began))
-	}
-	slices.Sort(ours)
-	slices.Sort(bare)
-	at := func(d []time.Duration, p float64) float64 { return d[int(float64(len(d)-1)*p)].Seconds() * 1000 }
-	b.ReportMetric(at(ours, .5), "ours-p50-ms")
-	b.ReportMetric(at(bare, .5), "bare-p50-ms")
-	b.ReportMetric(at(ours, .5)/at(bare, .5), "ratio-p50")
-	b.ReportMetric(at(ours, .95)/at(bare, .95), "ratio-p95")
-	b.ReportMetric(0, "ns/op") // of both together, which says nothing
+	})
 }
 
 // bareBundle is what `runc spec` makes, with the host's programs and `true`.

@@ -88,15 +88,20 @@ func (r *running) make(ctx context.Context, o container.Order) error {
 	return nil
 }
 
-// onOwnThread runs do on a thread that ends with it. The main thread can't end, and
-// is what /proc/self shows, so it is not the one.
+// onOwnThread runs do on a thread that ends with it, and returns when it has ended,
+// so that nobody finds it where it went. The main thread can't end, and is what
+// /proc/self shows, so it is not the one.
 func onOwnThread(do func() error) error {
-	result := make(chan error, 1)
+	type end struct {
+		thread int
+		err    error
+	}
+	result := make(chan end, 1)
 	var lock func()
 	lock = func() {
 		runtime.LockOSThread()
 		if unix.Gettid() != unix.Getpid() {
-			result <- do()
+			result <- end{unix.Gettid(), do()}
 			return // locked, so the thread ends
 		}
 		done := make(chan struct{})
@@ -108,7 +113,13 @@ func onOwnThread(do func() error) error {
 		runtime.UnlockOSThread()
 	}
 	go lock()
-	return <-result
+	e := <-result
+	for pause := 10 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
+		if _, err := os.Lstat(fmt.Sprintf("/proc/self/task/%d", e.thread)); err != nil {
+			return e.err
+		}
+		time.Sleep(pause)
+	}
 }
 
 // start starts the runtime in a mount namespace of its own that has the tmpfs of

@@ -10,13 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
-	"time"
 
 	"github.com/checkcell/checkcell/images/store"
 	"github.com/checkcell/checkcell/sandbox"
 	"github.com/checkcell/checkcell/sandbox/cellhost"
 	"github.com/checkcell/checkcell/sandbox/container"
-	"golang.org/x/sys/unix"
 )
 
 // Config says how cells are made. Its zero value uses runc.
@@ -58,6 +56,9 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	if b.home, err = container.OpenHome(cfg.Dir, "oci-"); err != nil {
 		return nil, err
 	}
+	if err := os.WriteFile(filepath.Join(b.home.Dir, runtimeName), []byte(p.path), 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("make a directory for containers: %w", err), b.Close())
+	}
 	for dir, mode := range map[string]fs.FileMode{stateName: 0o700, cellsName: 0o711} {
 		if err := os.Mkdir(filepath.Join(b.home.Dir, dir), mode); err != nil {
 			return nil, errors.Join(fmt.Errorf("make a directory for containers: %w", err), b.Close())
@@ -82,12 +83,16 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 
 // The entries of our directory.
 const (
-	stateName = "state" // the runtime's
-	cellsName = "cells"
+	runtimeName = "runtime" // holds the path of the runtime
+	stateName   = "state"   // the runtime's
+	cellsName   = "cells"
 )
 
 // Name returns "oci".
 func (b *Backend) Name() string { return "oci" }
+
+// String names the runtime with its version.
+func (b *Backend) String() string { return b.runtime.String() }
 
 // Create makes and sets up a cell. See sandbox.Backend.
 func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, error) {
@@ -97,12 +102,23 @@ func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, e
 	return container.Create(ctx, b.cells, spec)
 }
 
-// Sweep kills and removes what crashed supervisors left: groups, and containers of
-// this runtime. The containers' processes ended with their supervisor's pipes.
+// Sweep kills and removes what crashed supervisors left: groups, and containers, by
+// the runtime that made them. Their processes ended with their supervisor's pipes.
 func (b *Backend) Sweep(ctx context.Context) (sandbox.Swept, error) {
 	swept, err := b.cells.Groups.Sweep(ctx)
 	return swept, errors.Join(err, b.home.Sweep(func(dir string) error {
-		return b.runtime.deleteAll(ctx, filepath.Join(dir, stateName))
+		path, err := os.ReadFile(filepath.Join(dir, runtimeName))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it crashed before it made a container
+		}
+		if err != nil {
+			return err
+		}
+		p, err := find(ctx, string(path))
+		if err != nil {
+			return fmt.Errorf("remove containers of a crashed supervisor: %w", err)
+		}
+		return p.removeAll(ctx, filepath.Join(dir, stateName))
 	}))
 }
 
@@ -110,21 +126,8 @@ func (b *Backend) Sweep(ctx context.Context) (sandbox.Swept, error) {
 func (b *Backend) Close() error {
 	var errs []error
 	if b.cells.Groups != nil {
-		errs = append(errs, b.closeGroups())
+		errs = append(errs, b.cells.Groups.Close())
 	}
 	errs = append(errs, b.home.Close())
 	return errors.Join(errs...)
-}
-
-// closeGroups removes our directories of groups, once the last thread that was in
-// them is gone: a thread ends a moment after its goroutine.
-func (b *Backend) closeGroups() error {
-	var err error
-	for range 100 {
-		if err = b.cells.Groups.Close(); !errors.Is(err, unix.EBUSY) {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return err
 }

@@ -8,8 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -17,6 +15,7 @@ import (
 	"time"
 
 	"github.com/checkcell/checkcell/cgroup"
+	"github.com/checkcell/checkcell/sandbox/cellhost"
 )
 
 // program is an OCI runtime.
@@ -89,15 +88,18 @@ func (p *program) remove(ctx context.Context, state, id string) error {
 	return nil
 }
 
-// deleteAll removes every container of a state directory.
-func (p *program) deleteAll(ctx context.Context, state string) error {
-	entries, err := os.ReadDir(state)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+// removeAll removes every container of a state directory.
+func (p *program) removeAll(ctx context.Context, state string) error {
+	var words cellhost.Words
+	list := exec.CommandContext(ctx, p.path, append(p.flags(state), "list", "--quiet")...)
+	list.Stderr = &words
+	out, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("%s list: %w: %s", p.name, err, said(words.String()))
 	}
 	var errs []error
-	for _, e := range entries {
-		errs = append(errs, p.remove(ctx, state, e.Name()))
+	for _, id := range strings.Fields(string(out)) {
+		errs = append(errs, p.remove(ctx, state, id))
 	}
 	return errors.Join(errs...)
 }
