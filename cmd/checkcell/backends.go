@@ -66,7 +66,7 @@ func inForce(caps []sandbox.Capability) string {
 	if len(missing) == 0 {
 		return "all controls"
 	}
-	return fmt.Sprintf("%d of %s; missing: %s", len(caps)-len(missing), counted(int64(len(caps)), "control", "controls"), strings.Join(missing, ", "))
+	return "all controls but " + strings.Join(missing, ", ")
 }
 
 func firstLine(s string) string {

@@ -249,7 +249,9 @@ func contractMany(t *testing.T, backend sandbox.Backend) {
 	for i := range cap(results) {
 		go func() {
 			check := fmt.Sprintf("echo %d; exit %d", i, i)
-			results <- (&sandbox.Runner{Backend: backend}).Run(t.Context(), Spec(check)).Last()
+			// So many at once take their time on a small machine.
+			r := &sandbox.Runner{Backend: backend, SetupBudget: 5 * time.Minute}
+			results <- r.Run(t.Context(), Spec(check)).Last()
 		}()
 	}
 	var got []int
