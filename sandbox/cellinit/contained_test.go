@@ -76,7 +76,7 @@ func contained(t *testing.T, check string, change ...func(*sandbox.Spec)) (*Peer
 
 func TestContained(t *testing.T) {
 	long := strings.Repeat("0123456789abcdef", 20_000)
-	peer, cmd := contained(t, `printf %s "$(cat d/f)" | head -c 400000; echo err >&2; (sleep 600 >&2 &) ; kill -USR1 $$`, func(s *sandbox.Spec) {
+	peer, cmd := contained(t, `printf %s "$(cat d/f)" | head -c 400000; echo err >&2; (sleep 0.3 >&2 &) ; kill -USR1 $$`, func(s *sandbox.Spec) {
 		s.Files = []sandbox.File{{Path: "d/f", Content: []byte(long)}}
 	})
 	threads, err := os.ReadDir("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/task")
@@ -113,6 +113,9 @@ func TestContained(t *testing.T) {
 	}
 	if peer.Running() {
 		t.Error("the first process counts as running after its end")
+	}
+	if rest, err := io.ReadAll(stderr); err != nil || len(rest) > 0 { // open until its last holder has ended
+		t.Errorf("the rest of stderr = %q, %v, want its end", rest, err)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
