@@ -26,6 +26,9 @@ type Group struct {
 	lists         []string // evidence that can't be had, and why
 
 	unknown []string // what of it is not to be read
+
+	nested bool           // a runtime has a group of its own in it, with counters that go when that is removed
+	hits   cgroup.Reading // of refused forks, before a kill had the runtime remove its group
 }
 
 var errNoGroup = errors.New("the cell has no group")
@@ -105,6 +108,11 @@ func (g *Group) Collect(e *sandbox.Evidence) {
 		return
 	}
 	u := g.Usage()
+	if before, known := g.hits.Value(); known {
+		if now, ok := u.PIDsMaxHits.Value(); ok && before > now {
+			u.PIDsMaxHits = g.hits
+		}
+	}
 	take := func(name string, r cgroup.Reading, ours int64) sandbox.Reading {
 		n, ok := r.Value()
 		if slices.Contains(g.unknown, "usage."+name) {
@@ -158,6 +166,7 @@ func (g *Group) RuntimePath(leaf string) string {
 	if g.Group == nil {
 		return leaf
 	}
+	g.nested = true
 	return g.Group.RuntimePath(leaf)
 }
 
@@ -173,6 +182,9 @@ func (g *Group) Adopt(pid int) error {
 func (g *Group) Kill(ctx context.Context) error {
 	if g.Group == nil {
 		return nil
+	}
+	if _, known := g.hits.Value(); g.nested && !known {
+		g.hits = g.Usage().PIDsMaxHits
 	}
 	return g.Group.Kill(ctx)
 }

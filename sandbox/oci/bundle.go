@@ -72,6 +72,10 @@ func (b *bundle) write(o container.Order, initPath, cgroupsPath string, who ids,
 	return os.WriteFile(filepath.Join(b.dir, configName), config, 0o600)
 }
 
+// oldestVersion of the runtime specification has all that we use, and no runtime
+// that is in use refuses it, as crun 1.8 does 1.3.
+const oldestVersion = "1.0.2"
+
 // translate turns the cell's description into the runtime's. The limits are those
 // of our group, so the runtime is given none.
 func (b *bundle) translate(o container.Order, cgroupsPath string, who ids, ownsKernel bool) (*specs.Spec, error) {
@@ -80,6 +84,7 @@ func (b *bundle) translate(o container.Order, cgroupsPath string, who ids, ownsK
 		return nil, err
 	}
 	s := *o.Spec
+	s.Version = oldestVersion
 	process, linux := *s.Process, *s.Linux
 	process.Args, process.Cwd, process.Env, process.Rlimits = []string{container.InitPath}, "/", nil, limits
 	linux.CgroupsPath = cgroupsPath
