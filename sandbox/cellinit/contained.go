@@ -164,14 +164,15 @@ func openStreams(a *initArgs, step uint32) syscall.Errno {
 }
 
 // relay passes on what the stream of p has, up to most bytes, and returns how many
-// they were. At the stream's end it closes it, and says so.
+// they were. At the stream's end it closes it, and says so. An error is no end: it
+// ends the init, so that nobody takes the stream for whole.
 //
 //go:nosplit
 //go:norace
 func relay(a *initArgs, p *unix.PollFd, stream uint32, most uintptr) uintptr {
 	n, _, errno := syscall.RawSyscall6(unix.SYS_READ, uintptr(p.Fd), a.buffer, min(most, bufferBytes), 0, 0, 0)
 	if errno != 0 {
-		n = 0
+		Exit(1)
 	}
 	report(a, recordStream, stream, uint32(n))
 	if n == 0 {
@@ -188,14 +189,17 @@ func relay(a *initArgs, p *unix.PollFd, stream uint32, most uintptr) uintptr {
 	return n
 }
 
-// held is how much the stream of p holds at this moment.
+// held is how much the stream of p holds at this moment. Not to know it ends the
+// init, as in relay.
 //
 //go:nosplit
 //go:norace
 func held(a *initArgs, p *unix.PollFd) uintptr {
 	a.waiting = 0
 	if p.Fd >= 0 {
-		syscall.RawSyscall6(unix.SYS_IOCTL, uintptr(p.Fd), unix.TIOCINQ, uintptr(unsafe.Pointer(&a.waiting)), 0, 0, 0)
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_IOCTL, uintptr(p.Fd), unix.TIOCINQ, uintptr(unsafe.Pointer(&a.waiting)), 0, 0, 0); errno != 0 {
+			Exit(1)
+		}
 	}
 	return uintptr(a.waiting)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/checkcell/checkcell/internal/host"
 	"github.com/checkcell/checkcell/sandbox"
 	"github.com/checkcell/checkcell/sandbox/cellspec"
 )
@@ -127,27 +128,35 @@ func TestContained(t *testing.T) {
 	}
 }
 
-// What was written before the end is there when the end is, and the streams end
-// with their last holder.
+// What was written before the end is there when the end is, though the init is
+// killed as soon as it has told it, as whoever makes cells does.
 func TestContainedDrains(t *testing.T) {
+	host.Need(t, host.Python3)
+	const size = 500_000                                                                                                                                  // many times of what is passed on at once
+	const check = "exec python3 -SE -c 'import fcntl, os\nfcntl.fcntl(1, 1031, 1 << 20)\nos.write(2, b\"err\")\nos.write(1, bytes(500000))\nos._exit(3)'" // F_SETPIPE_SZ
 	for range 20 {
-		peer, _ := contained(t, "head -c 60000 /dev/zero; printf err >&2; exit 3")
+		peer, cmd := contained(t, check)
 		ended, err := peer.Start(t.Context(), sandbox.StepCheck)
 		if err != nil {
 			t.Fatal(err)
 		}
 		stdout, stderr := peer.Streams(sandbox.StepCheck)
-		errs := make(chan []byte)
-		go func() {
-			b, _ := io.ReadAll(stderr) // as above
-			errs <- b
-		}()
-		out, err := io.ReadAll(stdout)
-		if err != nil || len(out) != 60000 || string(<-errs) != "err" {
-			t.Errorf("stdout has %d bytes, %v, want 60000", len(out), err)
+		var got [2]chan []byte
+		for i, stream := range []io.Reader{stdout, stderr} {
+			got[i] = make(chan []byte, 1)
+			go func() {
+				b, _ := io.ReadAll(stream) // the bytes tell what is missing
+				got[i] <- b
+			}()
 		}
 		if end := <-ended; end != sandbox.EndExited(3) {
 			t.Errorf("end = %v, want exit 3", end)
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if out, errs := <-got[0], <-got[1]; len(out) != size || string(errs) != "err" {
+			t.Errorf("stdout has %d bytes, stderr %q, want %d and err", len(out), errs, size)
 		}
 	}
 }

@@ -15,15 +15,7 @@ import (
 	"github.com/checkcell/checkcell/sandbox/sandboxtest"
 )
 
-// crashVar has TestSweep be the supervisor that crashes.
-const crashVar = "CHECKCELL_TEST_CRASH"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(crashVar) != "" {
-		os.Exit(m.Run()) // inside a test that has its turn
-	}
-	os.Exit(host.Main(m))
-}
+func TestMain(m *testing.M) { os.Exit(host.Main(m)) }
 
 func need(t testing.TB) {
 	host.Need(t, host.Root, host.CgroupWritable, host.MemoryCgroup, host.PidsCgroup, host.Bash, host.Docker)
@@ -76,7 +68,7 @@ func TestRefused(t *testing.T) {
 // A container whose supervisor was killed ends, and the next start removes it.
 func TestSweep(t *testing.T) {
 	need(t)
-	if os.Getenv(crashVar) != "" {
+	if os.Getenv(host.InnerVar) != "" {
 		b, err := docker.Open(t.Context(), docker.Config{})
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +83,7 @@ func TestSweep(t *testing.T) {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestSweep$")
-	cmd.Env = append(os.Environ(), crashVar+"=1")
+	cmd.Env = append(os.Environ(), host.InnerVar+"=1")
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
 		t.Fatalf("a supervisor that kills itself: %v: %s", err, out)
 	}

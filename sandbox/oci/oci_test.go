@@ -16,15 +16,7 @@ import (
 	"github.com/checkcell/checkcell/sandbox/sandboxtest"
 )
 
-// crashVar has TestSweep be the supervisor that crashes.
-const crashVar = "CHECKCELL_TEST_CRASH"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(crashVar) != "" {
-		os.Exit(m.Run()) // inside a test that has its turn
-	}
-	os.Exit(host.Main(m))
-}
+func TestMain(m *testing.M) { os.Exit(host.Main(m)) }
 
 // open returns a backend that the test's end closes.
 func open(t testing.TB, runtime string) *oci.Backend {
@@ -97,7 +89,7 @@ func TestRuntimeFails(t *testing.T) {
 // what the runtime could not.
 func TestSweep(t *testing.T) {
 	host.Need(t, host.Root, host.CgroupWritable, host.MemoryCgroup, host.PidsCgroup, host.UserNS, host.Bash, host.Runc)
-	if os.Getenv(crashVar) != "" {
+	if os.Getenv(host.InnerVar) != "" {
 		b, err := oci.Open(t.Context(), oci.Config{})
 		if err != nil {
 			t.Fatal(err)
@@ -112,7 +104,7 @@ func TestSweep(t *testing.T) {
 		_ = syscall.Kill(0, syscall.SIGKILL) // our runtime too
 	}
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestSweep$")
-	cmd.Env = append(os.Environ(), crashVar+"=1")
+	cmd.Env = append(os.Environ(), host.InnerVar+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
 		t.Fatalf("a supervisor that kills itself: %v: %s", err, out)

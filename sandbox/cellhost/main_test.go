@@ -1,0 +1,12 @@
+//go:build linux
+
+package cellhost
+
+import (
+	"os"
+	"testing"
+
+	"github.com/checkcell/checkcell/internal/host"
+)
+
+func TestMain(m *testing.M) { os.Exit(host.Main(m)) }
