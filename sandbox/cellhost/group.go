@@ -33,6 +33,9 @@ type Group struct {
 
 var errNoGroup = errors.New("the cell has no group")
 
+// Exists reports whether groups can be had here, and so this one.
+func (g *Group) Exists() bool { return g.Group != nil }
+
 // CPUTime is what the cell has used.
 func (g *Group) CPUTime() (time.Duration, error) {
 	if g.Group == nil {

@@ -38,8 +38,9 @@ func (c Cell) readGuest(r sandbox.Receipt, outside map[string]string) error {
 	} else {
 		fail(sandbox.ControlSeccomp, fmt.Sprintf("its process has Seccomp=%s NoNewPrivs=%s", outside["Seccomp"], outside["NoNewPrivs"]))
 	}
-	if uid, _, _ := strings.Cut(outside["Uid"], " "); uid != "" && uid != "0" {
-		r.Controls[sandbox.ControlUser] = c.Guest.Kernel + " runs as host uid " + uid
+	// Real, effective, saved and of the file system.
+	if ids := strings.Fields(outside["Uid"]); len(ids) == 4 && !slices.Contains(ids, "0") {
+		r.Controls[sandbox.ControlUser] = c.Guest.Kernel + " runs as host uid " + ids[1]
 	} else {
 		fail(sandbox.ControlUser, "its process has Uid "+cmp.Or(outside["Uid"], "(unknown)"))
 	}

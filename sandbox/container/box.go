@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/checkcell/checkcell/images"
@@ -94,7 +95,6 @@ type box struct {
 	peer      *cellinit.Peer
 	pid       int
 	receipt   sandbox.Receipt
-	counted   bool
 	destroyed bool
 }
 
@@ -141,6 +141,9 @@ func (x *box) build(ctx context.Context, spec sandbox.Spec) error {
 	}
 	if err := x.makeGroup(); err != nil {
 		return err
+	}
+	if !x.group.Exists() {
+		return errors.New("a container can't do without a control group, by which it is killed and proven to be empty, so cgroup can't be missing; the native backend can do without")
 	}
 	order := Order{Spec: x.spec, Group: x.group, Limits: x.limits}
 	if dir, ok := spec.Root.Path(); ok {
@@ -197,20 +200,9 @@ func (x *box) setUp(ctx context.Context, arena []byte, layout cellinit.Layout) e
 	if err := x.peer.Hello(ctx, arena); err != nil {
 		return fmt.Errorf("start the container: %w", err)
 	}
-	p, err := x.container.Process(ctx)
+	p, err := x.adopt(ctx)
 	if err != nil {
 		return err
-	}
-	x.pid = p.PID
-	adopted := []int{p.PID}
-	if p.Guest != nil {
-		p.Guest.Shown = x.peer.Shown
-		adopted = p.Kernel
-	}
-	for _, pid := range adopted {
-		if err := x.group.Adopt(pid); err != nil {
-			return err
-		}
 	}
 	if err := x.peer.SetUp(ctx, layout.Content...); err != nil {
 		return err
@@ -219,6 +211,37 @@ func (x *box) setUp(ctx context.Context, arena []byte, layout cellinit.Layout) e
 		PID: p.PID, Spec: x.spec, Limits: x.limits, Group: x.group, UID: p.UID, UserNS: p.UserNS, Guest: p.Guest,
 	}.Receipt(x.missing)
 	return err
+}
+
+// adopt moves the container's processes to our group. A kernel of its own may start
+// another while its processes are moved, so they are looked for until none is new.
+func (x *box) adopt(ctx context.Context) (Process, error) {
+	adopted := map[int]bool{}
+	for {
+		p, err := x.container.Process(ctx)
+		if err != nil {
+			return p, err
+		}
+		x.pid = p.PID
+		processes := []int{p.PID}
+		if p.Guest != nil {
+			p.Guest.Shown = x.peer.Shown
+			processes = p.Kernel
+		}
+		processes = slices.DeleteFunc(processes, func(pid int) bool { return adopted[pid] })
+		if len(processes) == 0 {
+			return p, nil
+		}
+		for _, pid := range processes {
+			if err := x.group.Adopt(pid); err != nil {
+				return p, err
+			}
+			adopted[pid] = true
+		}
+		if p.Guest == nil {
+			return p, nil
+		}
+	}
 }
 
 // Start starts a step. See sandbox.Box.
@@ -247,27 +270,24 @@ func (x *box) Kill(ctx context.Context) (sandbox.Reading, error) {
 const countBudget = 5 * time.Second
 
 // countInside has the init count the check's processes that are alive, the first
-// one left out.
+// one left out. An init that gives no answer may be out of our hearing alone, so
+// there is none of them only where its kernel is gone too.
 func (x *box) countInside(ctx context.Context) sandbox.Reading {
-	if x.counted { // by a call before this one, and killed by it
-		return sandbox.Read(0)
-	}
-	x.counted = true
 	ctx, cancel := context.WithTimeoutCause(ctx, countBudget, fmt.Errorf("the cell's init did not count them within %v", countBudget))
 	defer cancel()
 	running := x.peer.Running()
 	n, err := x.peer.Count(ctx)
-	if x.peer.Gone() { // and with it its kernel, and every process of that
+	if err == nil {
+		if n -= Processes; running {
+			n--
+		}
+		return sandbox.Read(int64(max(n, 0)))
+	}
+	if members, listErr := x.group.Members(); listErr == nil && !slices.Contains(members, x.pid) {
 		return sandbox.Read(0)
 	}
-	if err != nil {
-		x.group.NotCounted(err.Error(), "leftovers")
-		return sandbox.Reading{}
-	}
-	if n -= Processes; running {
-		n--
-	}
-	return sandbox.Read(int64(max(n, 0)))
+	x.group.NotCounted(err.Error(), "leftovers")
+	return sandbox.Reading{}
 }
 
 // Collect reads what was used. See sandbox.Box.

@@ -75,8 +75,13 @@ func (h *Home) make() error {
 // Init is the file that is process 1 of containers.
 func (h *Home) Init() string { return filepath.Join(h.Dir, initName) }
 
+// ErrElsewhere is what clean returns for a supervisor whose containers can't be
+// looked for from here.
+var ErrElsewhere = errors.New("its containers are elsewhere")
+
 // Sweep calls clean for the directory of each supervisor that ended without Close,
-// and then removes it. Living ones are left alone, for they hold their lock.
+// and then removes it, unless clean says ErrElsewhere. Living ones are left alone,
+// for they hold their lock.
 func (h *Home) Sweep(clean func(dir string) error) error {
 	found, err := filepath.Glob(filepath.Join(h.shared, h.prefix+"*"))
 	if err != nil {
@@ -89,8 +94,11 @@ func (h *Home) Sweep(clean func(dir string) error) error {
 			continue
 		}
 		if err == nil {
-			if err = clean(dir); err == nil {
+			switch err = clean(dir); {
+			case err == nil:
 				err = os.RemoveAll(dir)
+			case errors.Is(err, ErrElsewhere):
+				err = nil
 			}
 			lock.Close() // nothing was written
 		}
@@ -106,10 +114,15 @@ func (h *Home) Close() error {
 		err = os.RemoveAll(h.Dir)
 	}
 	_ = os.Remove(h.shared) // others may be in it
+	h.Leave()
+	return err
+}
+
+// Leave gives the directory up as it is, to whoever sweeps.
+func (h *Home) Leave() {
 	if h.lock != nil {
 		h.lock.Close() // nothing was written
 	}
-	return err
 }
 
 // locked takes the lock of a supervisor's directory; it is errHeld where that
