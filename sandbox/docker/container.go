@@ -30,7 +30,7 @@ import (
 // running is a container that the daemon runs.
 type running struct {
 	backend *Backend
-	id      string                  // the daemon's; "" before it was created
+	id      string                  // the daemon's, or its name while that is not known; "" before it was asked for
 	dir     string                  // with a check that is too long for the skeleton; "" for none
 	conn    *types.HijackedResponse // of the attachment
 	stdout  *io.PipeReader
@@ -72,6 +72,7 @@ func (r *running) make(ctx context.Context, o container.Order) error {
 		return err
 	}
 	name := fmt.Sprintf("checkcell-%s-%d", filepath.Base(b.home.Dir), b.count.Add(1))
+	r.id = name // an answer that is lost leaves it there all the same
 	made, err := b.api.ContainerCreate(ctx, cfg, host, nil, nil, name)
 	if err != nil {
 		return fmt.Errorf("create the container: %w", why(ctx, err))
@@ -242,7 +243,7 @@ func (r *running) Remove(ctx context.Context) error {
 func (b *Backend) remove(ctx context.Context, id string) error {
 	err := b.api.ContainerRemove(ctx, id, dockercontainer.RemoveOptions{Force: true})
 	if err != nil && !errdefs.IsNotFound(err) {
-		return fmt.Errorf("remove container %.12s: %w; the next start tries it again", id, why(ctx, err))
+		return fmt.Errorf("remove container %s: %w; the next start tries it again", id, why(ctx, err))
 	}
 	return nil
 }

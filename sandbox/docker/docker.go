@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +37,7 @@ type Config struct {
 // Backend makes cells with one daemon. Its methods may be called at the same time.
 type Backend struct {
 	runtime string
+	host    string // the daemon's address
 	api     *client.Client
 	version string
 	kernel  string // the one that containers have of their own; "" for this host's
@@ -46,6 +48,9 @@ type Backend struct {
 	mu        sync.Mutex
 	skeletons map[string]string // by digest: the daemon's images of roots that are known to be there
 }
+
+// daemonName is the file of our directory that holds the daemon's address.
+const daemonName = "daemon"
 
 // label marks our containers, with the name of their supervisor's directory.
 const label = "io.checkcell.supervisor"
@@ -66,7 +71,7 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("the docker backend has to be run as root, for its groups; the native backend needs no root")
 	}
-	b := &Backend{runtime: cfg.Runtime, skeletons: map[string]string{}}
+	b := &Backend{runtime: cfg.Runtime, host: host, skeletons: map[string]string{}}
 	if b.api, err = client.NewClientWithOpts(client.WithHost(host), client.WithAPIVersionNegotiation()); err != nil {
 		return nil, fmt.Errorf("docker daemon at %s: %w", host, err)
 	}
@@ -82,6 +87,9 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	}
 	if b.home, err = container.OpenHome(cfg.Dir, "docker-"); err != nil {
 		return nil, errors.Join(err, b.api.Close())
+	}
+	if err := os.WriteFile(filepath.Join(b.home.Dir, daemonName), []byte(host), 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("make a directory for containers: %w", err), b.home.Close(), b.api.Close())
 	}
 	cellhost.RaiseInherited()
 	b.cells = container.Config{
@@ -147,10 +155,20 @@ func (b *Backend) Probe(ctx context.Context) []sandbox.Capability {
 	return caps
 }
 
-// Sweep kills and removes what crashed supervisors left: groups and containers.
+// Sweep kills and removes what crashed supervisors left: groups, and containers of
+// this daemon. Those of another are left to a start with that one.
 func (b *Backend) Sweep(ctx context.Context) (sandbox.Swept, error) {
 	swept, err := b.cells.Groups.Sweep(ctx)
 	return swept, errors.Join(err, b.home.Sweep(func(dir string) error {
+		host, err := os.ReadFile(filepath.Join(dir, daemonName))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // it crashed before it made a container
+		case err != nil:
+			return err
+		case string(host) != b.host:
+			return container.ErrElsewhere
+		}
 		return b.removeAll(ctx, filepath.Base(dir))
 	}))
 }
@@ -175,7 +193,7 @@ func (b *Backend) Close() error {
 	defer cancel()
 	errs := []error{b.cells.Groups.Close()}
 	if err := b.removeAll(ctx, filepath.Base(b.home.Dir)); err != nil {
-		// The directory stays, so that the next start looks for them again.
+		b.home.Leave() // so the next start looks for them again
 		return errors.Join(append(errs, err, b.api.Close())...)
 	}
 	return errors.Join(append(errs, b.home.Close(), b.api.Close())...)

@@ -67,6 +67,7 @@ func (r *running) make(ctx context.Context, o container.Order) error {
 	}
 	r.cmd = b.runtime.run(filepath.Join(b.home.Dir, stateName), r.bundle.dir, r.id)
 	r.cmd.Env, r.cmd.Dir, r.cmd.Stderr = []string{"PATH=" + cellspec.Path}, "/", r.words
+	r.cmd.WaitDelay = lastWords // what it has started may hold its stderr
 	theirs := [2]*os.File{}
 	if theirs[0], r.stdin, err = os.Pipe(); err != nil {
 		return fmt.Errorf("make a pipe: %w", err)
@@ -238,6 +239,9 @@ func (r *running) Words(ctx context.Context) string {
 	return said(r.words.String())
 }
 
+// removeBudget is how long the runtime may take to remove what it left.
+const removeBudget = 10 * time.Second
+
 // Remove waits for the runtime, which ends when the container has and is removed,
 // and removes what we made. See container.Container.
 func (r *running) Remove(ctx context.Context) error {
@@ -257,7 +261,9 @@ func (r *running) Remove(ctx context.Context) error {
 	}
 	state := filepath.Join(b.home.Dir, stateName)
 	if _, err := os.Lstat(filepath.Join(state, r.id)); !errors.Is(err, fs.ErrNotExist) {
-		if err := b.runtime.remove(context.WithoutCancel(ctx), state, r.id); err != nil {
+		own, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), removeBudget, fmt.Errorf("it took longer than %v", removeBudget))
+		defer cancel()
+		if err := b.runtime.remove(own, state, r.id); err != nil {
 			return err
 		}
 	}
