@@ -45,7 +45,7 @@ image: build ## of checkcell itself, in the Docker Engine of this host
 HUMANEVAL := $(wildcard ../shared/data/humaneval/*.jsonl)
 
 test-backends: build ## the same claims and attacks in cells of every backend, side by side
-	@.ci/deps test
+	@.ci/deps run containers
 	.ci/with-dockerd go run ./e2e/backends bin/checkcell examples $(HUMANEVAL)
 
 test-vm: ## groups, cells and the hostile corpus on a cgroup v2 kernel, in an emulated machine
