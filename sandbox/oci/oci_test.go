@@ -3,9 +3,12 @@
 package oci_test
 
 import (
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -85,29 +88,41 @@ func TestRuntimeFails(t *testing.T) {
 	}
 }
 
-// The init of a container ends with its supervisor, and the next start removes
-// what the runtime could not.
-func TestSweep(t *testing.T) {
+// The init of a container ends with its supervisor, and the next start removes what
+// the runtime could not. Numbers of processes in its records may be others' by then.
+func TestSweepRunc(t *testing.T) {
 	host.Need(t, host.Root, host.CgroupWritable, host.MemoryCgroup, host.PidsCgroup, host.UserNS, host.Bash, host.Runc)
+	crashAndSweep(t, "runc", "init_process_pid")
+}
+
+func TestSweepRunsc(t *testing.T) {
+	host.Need(t, host.Root, host.CgroupWritable, host.MemoryCgroup, host.Bash, host.Runsc)
+	crashAndSweep(t, "runsc", "pid")
+}
+
+// crashAndSweep has a copy of this test kill itself, with its runtime, in mid-run,
+// writes the number of an innocent process over each member of the runtime's records
+// that is called pidName, and sweeps.
+func crashAndSweep(t *testing.T, runtime, pidName string) {
 	if os.Getenv(host.InnerVar) != "" {
-		b, err := oci.Open(t.Context(), oci.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		box, err := b.Create(t.Context(), sandboxtest.Spec("sleep 600 & sleep 601"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := box.Start(t.Context(), sandbox.StepCheck); err != nil {
-			t.Fatal(err)
-		}
-		_ = syscall.Kill(0, syscall.SIGKILL) // our runtime too
+		crash(t, runtime)
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.run=^TestSweep$")
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), host.InnerVar+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
 		t.Fatalf("a supervisor that kills itself: %v: %s", err, out)
+	}
+	innocent := exec.Command("cat")
+	stdin, err := innocent.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := innocent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if n := renumber(t, pidName, innocent.Process.Pid); n == 0 {
+		t.Errorf("no record of %s has a member %s", runtime, pidName)
 	}
 	b := open(t, "")
 	if _, err := b.Sweep(t.Context()); err != nil {
@@ -117,4 +132,45 @@ func TestSweep(t *testing.T) {
 	if err != nil || len(left) != 1 {
 		t.Errorf("after the sweep there are %v, %v, want the living one's", left, err)
 	}
+	stdin.Close() // a pipe of ours
+	if err := innocent.Wait(); err != nil {
+		t.Errorf("a process that is none of the container's: %v, want exit status 0", err)
+	}
+}
+
+func crash(t *testing.T, runtime string) {
+	b, err := oci.Open(t.Context(), oci.Config{Runtime: runtime, AllowMissing: []sandbox.Control{sandbox.ControlPIDs}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	box, err := b.Create(t.Context(), sandboxtest.Spec("sleep 600 & sleep 601"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := box.Start(t.Context(), sandbox.StepCheck); err != nil {
+		t.Fatal(err)
+	}
+	_ = syscall.Kill(0, syscall.SIGKILL)
+}
+
+// renumber writes pid over each member called name in the records of crashed
+// supervisors' runtimes, and returns how many there were.
+func renumber(t *testing.T, name string, pid int) int {
+	member := regexp.MustCompile(`"` + name + `":\d+`)
+	count := 0
+	err := filepath.WalkDir("/run/checkcell", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() || !strings.Contains(path, "/state/") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		count += len(member.FindAll(text, -1))
+		return os.WriteFile(path, member.ReplaceAll(text, fmt.Appendf(nil, `"%s":%d`, name, pid)), 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return count
 }
