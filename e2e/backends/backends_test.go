@@ -7,7 +7,11 @@ import (
 
 func TestPrint(t *testing.T) {
 	tab := table{
-		reasons: map[string]string{"b\tdocker": "it has its own"},
+		reasons: []reason{
+			{name: "b", backends: []string{"oci/runc", "docker"}, came: "y", why: "it has its own"},
+			{name: "c", backends: []string{"docker"}, came: "z", why: "not what it came to"},
+			{name: "d", backends: []string{"oci/runc"}, why: "in another backend"},
+		},
 		columns: []column{
 			{name: "native", came: map[string]string{"a": "x", "b": "x", "c": "x", "d": "x"}},
 			{name: "docker", came: map[string]string{"a": "x", "b": "y", "c": "y"}},
@@ -26,7 +30,7 @@ func TestPrint(t *testing.T) {
 }
 
 func TestRead(t *testing.T) {
-	name, came, err := graded([]byte(`{"id":"i","verdict":"verified","result":{"outcome":{"kind":"exited","exit_code":0},"stdout":{"sha256":"sha256:0123456789"}}}`))
+	name, came, err := graded([]byte(`{"id":"i","verdict":"verified","result":{"outcome":{"kind":"exited","exit_code":0},"stdout":{"sha256":"0123456789"}}}`))
 	if name != "i" || came != "verified exited 0 stdout 01234567" || err != nil {
 		t.Errorf("graded() = %q, %q, %v", name, came, err)
 	}
@@ -38,6 +42,10 @@ func TestRead(t *testing.T) {
 	if name != "n" || came != "held" || err != nil {
 		t.Errorf("attacked() = %q, %q, %v", name, came, err)
 	}
+	_, came, _ = attacked([]byte(`{"name":"n","standing":"limited","detail":"timed_out after 1.400762792s, processes left and killed: 2"}`))
+	if want := "limited timed_out, processes left and killed: 2"; came != want {
+		t.Errorf("attacked() = %q, want %q", came, want)
+	}
 	if _, _, err := graded([]byte("{")); err == nil {
 		t.Error("graded of half a line = nil, want an error")
 	}
@@ -47,7 +55,11 @@ func TestReasons(t *testing.T) {
 	if _, err := readReasons(explained); err != nil {
 		t.Errorf("explained.tsv: %v", err)
 	}
-	for _, bad := range []string{"case\tbackend", "case\tbackend\twhy\na\tb", "case\tbackend\twhy\na\t\tc"} {
+	const head = "case\tbackends\tcomes to\twhy\n"
+	if got, err := readReasons(head + "a\toci/runc,docker\tb\tc"); err != nil || len(got) != 1 || len(got[0].backends) != 2 {
+		t.Errorf("readReasons of one reason for two backends = %v, %v", got, err)
+	}
+	for _, bad := range []string{"case\tbackend", head + "a\tdocker\tb", head + "a\tdocker\t\tc", head + "a\tdokcer\tb\tc", head + "a\tnative\tb\tc"} {
 		if got, err := readReasons(bad); err == nil {
 			t.Errorf("readReasons(%q) = %v, want an error", bad, got)
 		}
