@@ -32,12 +32,14 @@ func (g *Groups) Trial(ctx context.Context, b sandbox.Backend, fix string, lacks
 	}
 	seen := &witness{Backend: b}
 	res := (&sandbox.Runner{Backend: seen}).Run(ctx, spec).Last()
+	// A cell that could be made was read back, whether its root has such a program or not.
+	stood := res.Success() || seen.err == nil && res.Outcome.Kind() == sandbox.KindStartFailed && res.Cleanup.State == sandbox.CleanupDone
 	for _, control := range walls {
 		c := sandbox.Capability{Control: control, How: res.Evidence.Receipt.Controls[control]}
 		switch {
-		case res.Success() && c.How != "":
+		case stood && c.How != "":
 			c.State = sandbox.CapabilityInForce
-		case res.Success():
+		case stood:
 			c.How, c.Fix = "no trial cell had it", fix
 		default:
 			c.How = strings.TrimSpace("a trial cell ended " + res.Outcome.String() + " " + res.Cleanup.Detail)
