@@ -18,6 +18,7 @@ func TestRemedy(t *testing.T) {
 		{fmt.Errorf("fork: %w", syscall.EAGAIN), "pids.max"},
 		{fmt.Errorf("map: %w", syscall.ENOMEM), "memory.max"},
 		{fmt.Errorf("open: %w", syscall.ENFILE), "fs.file-max"},
+		{fmt.Errorf("clone: %w", syscall.ENOSYS), "seccomp=unconfined"},
 		{fmt.Errorf("mount: %w", syscall.EPERM), ""},
 		{nil, ""},
 	}

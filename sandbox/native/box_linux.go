@@ -52,6 +52,9 @@ func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, e
 }
 
 func (b *Backend) create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, error) {
+	if b.powerless {
+		return nil, errPowerless
+	}
 	missing, err := b.groups.Refuse(spec)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"github.com/checkcell/checkcell/sandbox"
 	"github.com/checkcell/checkcell/sandbox/cellhost"
 	"github.com/checkcell/checkcell/sandbox/cellinit"
+	"golang.org/x/sys/unix"
 )
 
 // Config says how cells are made. Its zero value is the usual one.
@@ -25,6 +26,7 @@ type Config struct {
 type Backend struct {
 	cfg        Config
 	privileged bool
+	powerless  bool // root that may not mount
 	groups     *cellhost.Groups
 	uids       *cellhost.UIDs
 	landlock   int         // the version that this kernel has; 0: none
@@ -43,6 +45,7 @@ type Backend struct {
 // (ulimit -H), since cells can have no more; see cellhost.Fits. Call Close when done.
 func Open(cfg Config) (*Backend, error) {
 	b := &Backend{cfg: cfg, privileged: os.Geteuid() == 0, landlock: landlockABI()}
+	b.powerless = b.privileged && !mayMount()
 	b.groups = cellhost.Open(cellhost.Config{Parent: cfg.CgroupParent, AllowMissing: cfg.AllowMissing, Fix: cfg.CgroupFix})
 	var err error
 	if b.uids, err = cellhost.NewUIDs(); err != nil {
@@ -56,6 +59,18 @@ func Open(cfg Config) (*Backend, error) {
 	}
 	return b, nil
 }
+
+// mayMount reports whether we have CAP_SYS_ADMIN, which root in a container mostly
+// lacks. Cells of such a root would be root's outside, and are refused.
+func mayMount() bool {
+	var data [2]unix.CapUserData
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	err := unix.Capget(&header, &data[0])
+	return err == nil && data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
+}
+
+// errPowerless is what Create says where root may not mount.
+var errPowerless = errors.New("checkcell runs as root without CAP_SYS_ADMIN, as in a container that is not privileged: run it there as another user (docker run --user 1000), or with that capability (docker run --privileged)")
 
 // Name returns "native".
 func (b *Backend) Name() string { return "native" }
