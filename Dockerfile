@@ -7,7 +7,7 @@
 # Cells need what the kernel lets a container have; docs/backends.md says how to
 # run it, and checkcell doctor in it what is missing.
 FROM scratch AS prebuilt
-COPY bin/checkcell /usr/bin/checkcell
+COPY bin/root /
 ENV XDG_DATA_HOME=/var/lib PATH=/usr/bin
 WORKDIR /var/lib/checkcell
 ENTRYPOINT ["/usr/bin/checkcell"]
@@ -18,10 +18,10 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN make build
+RUN make build image-root
 
 FROM scratch AS built
-COPY --from=build /src/bin/checkcell /usr/bin/checkcell
+COPY --from=build /src/bin/root /
 ENV XDG_DATA_HOME=/var/lib PATH=/usr/bin
 WORKDIR /var/lib/checkcell
 ENTRYPOINT ["/usr/bin/checkcell"]

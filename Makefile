@@ -9,7 +9,7 @@ export GOFLAGS += -buildvcs=false
 
 TESTRUN := go run ./internal/host/testrun
 
-.PHONY: build test race lint fuzz bench demo image test-backends test-vm test-vm-all test-vm-systemd clean
+.PHONY: build test race lint fuzz bench demo image image-root test-backends test-vm test-vm-all test-vm-systemd clean
 
 build:
 	@.ci/deps build
@@ -39,8 +39,16 @@ demo: build ## grade the examples
 	@.ci/deps run
 	go run ./e2e/demo bin/checkcell examples
 
-image: build ## of checkcell itself, in the Docker Engine of this host
+image: build image-root ## of checkcell itself, in the Docker Engine of this host
 	docker build --quiet --target prebuilt --tag checkcell:$(VERSION) .
+
+BINARY := bin/checkcell
+ROOT := bin/root
+
+image-root: # what the image holds: the program, and where anyone may write
+	@rm -rf $(ROOT)
+	@install -d $(ROOT)/usr/bin $(ROOT)/var/lib/checkcell && install -d -m 1777 $(ROOT)/tmp
+	@install $(BINARY) $(ROOT)/usr/bin/checkcell
 
 HUMANEVAL := $(wildcard ../shared/data/humaneval/*.jsonl)
 
