@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -52,8 +53,18 @@ func TestRead(t *testing.T) {
 }
 
 func TestReasons(t *testing.T) {
-	if _, err := readReasons(explained); err != nil {
+	reasons, err := readReasons(explained)
+	if err != nil {
 		t.Errorf("explained.tsv: %v", err)
+	}
+	page, err := os.ReadFile("../../docs/backends.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range reasons {
+		if !strings.Contains(string(page), strings.TrimPrefix(r.name, "attack ")) {
+			t.Errorf("docs/backends.md does not explain %s", r.name)
+		}
 	}
 	const head = "case\tbackends\tcomes to\twhy\n"
 	if got, err := readReasons(head + "a\toci/runc,docker\tb\tc"); err != nil || len(got) != 1 || len(got[0].backends) != 2 {
