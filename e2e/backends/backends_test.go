@@ -44,7 +44,7 @@ func TestRead(t *testing.T) {
 		t.Errorf("attacked() = %q, %q, %v", name, came, err)
 	}
 	_, came, _ = attacked([]byte(`{"name":"n","standing":"limited","detail":"timed_out after 1.400762792s, processes left and killed: 2"}`))
-	if want := "limited timed_out, processes left and killed: 2"; came != want {
+	if want := "limited timed_out, processes left and killed"; came != want {
 		t.Errorf("attacked() = %q, want %q", came, want)
 	}
 	if _, _, err := graded([]byte("{")); err == nil {

@@ -186,8 +186,10 @@ func graded(line []byte) (name, came string, err error) {
 	return l.ID, came, nil
 }
 
-// times are what no two runs have in common.
-var times = regexp.MustCompile(` after [0-9.]+[a-zµ]*s\b`)
+// chance is what no two runs have in common: how long one took, and how much of
+// what never ends on its own was there when it was stopped. Doctor has compared
+// those numbers with what is right for each attack.
+var chance = regexp.MustCompile(` after [0-9.]+[a-zµ]*s\b|: [0-9]+\b`)
 
 // attacked reads a line of doctor --attack; the summary has no name.
 func attacked(line []byte) (name, came string, err error) {
@@ -195,7 +197,7 @@ func attacked(line []byte) (name, came string, err error) {
 	if err := json.Unmarshal(line, &l); err != nil {
 		return "", "", fmt.Errorf("read an attack: %w", err)
 	}
-	return l.Name, strings.TrimSpace(l.Standing + " " + times.ReplaceAllString(l.Detail, "")), nil
+	return l.Name, strings.TrimSpace(l.Standing + " " + chance.ReplaceAllString(l.Detail, "")), nil
 }
 
 // print prints the table, and returns how many cases differ without a reason.
