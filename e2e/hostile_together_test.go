@@ -83,7 +83,7 @@ func TestHostileTogether(t *testing.T) {
 	}
 	tmp := t.TempDir()
 	cmd := command{
-		args: []string{"grade", "--json", "--jobs", fmt.Sprint(len(all)), "--timeout", stretched(togetherMS, slow).String(), "--parse-timeout", stretched(30_000, slow).String(), "--memory", "1GiB", "--pids", "1100", "--stdout-cap", "64KiB", "--stderr-cap", "64KiB", "-"},
+		args: []string{"grade", "--json", "--jobs", fmt.Sprint(len(all)), "--timeout", stretched(togetherMS, slow).String(), "--parse-timeout", stretched(30_000, slow).String(), "--setup-timeout", stretched(20_000, slow).String(), "--memory", "1GiB", "--pids", "1100", "--stdout-cap", "64KiB", "--stderr-cap", "64KiB", "-"},
 		env:  []string{canaryEnv, "TMPDIR=" + tmp}, dir: tmp, stdin: jsonLines(t, all),
 	}
 	p := cmd.start(t)
@@ -95,6 +95,11 @@ func TestHostileTogether(t *testing.T) {
 	lines = slices.DeleteFunc(lines, func(l gradeLine) bool { return !strings.HasPrefix(l.ID, "honest-") })
 	if diff := cmp.Diff(want, verdicts(lines)); diff != "" {
 		t.Errorf("verdicts of the honest claims, - want, + got:\n%s", diff)
+		for _, l := range lines {
+			if l.Note != nil {
+				t.Logf("%s: %s", l.ID, *l.Note)
+			}
+		}
 	}
 	pids := []int{p.cmd.Process.Pid}
 	for _, err := range []error{around.reached(), around.touched(), around.changed(), inGroups(pids), groupsOf(pids), mountsOf(tmp), emptyDir(tmp)} {

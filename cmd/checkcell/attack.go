@@ -38,7 +38,7 @@ func attackCells(ctx context.Context, s streams, f *cellFlags, asJSON bool) erro
 		return exit(exitCannot, err)
 	}
 	a := attack.Attacker{
-		Runner: &sandbox.Runner{Backend: backend},
+		Runner: &sandbox.Runner{Backend: backend, SetupBudget: f.setup},
 		Spec:   sandbox.Spec{Root: cell.image, Env: cell.env, Limits: cell.limits, AllowMissing: cell.allowMissing},
 		Bait:   bait,
 	}

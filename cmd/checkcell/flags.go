@@ -22,6 +22,7 @@ import (
 // cellFlags are the flags that describe a cell.
 type cellFlags struct {
 	limits       sandbox.Limits
+	setup        time.Duration
 	image        string
 	workspace    string
 	env          []string
@@ -104,6 +105,7 @@ func (c *cellFlags) add(cmd *cobra.Command) {
 	sizeFlag(flags, &l.Stderr, "stderr-cap", "bytes of stderr that are kept; more end the run")
 	sizeFlag(flags, &l.Disk, "disk", "bytes of all writable places together")
 	flags.Int64Var(&l.Inodes, "inodes", l.Inodes, "files of all writable places together")
+	flags.DurationVar(&c.setup, "setup-timeout", sandbox.DefaultSetupBudget, "wall time of making a cell; more where a busy host makes many at once")
 	flags.Int64Var(&l.OpenFiles, "nofile", l.OpenFiles, "open files of one process")
 	flags.StringVar(&c.network, "network", "none", "only none: an empty network namespace")
 	flags.StringVar(&c.image, "image", "host", "root file system: host, dir:PATH, or an image (see checkcell image --help)")
@@ -162,6 +164,9 @@ func (c *cellFlags) read() (cell, error) {
 		if _, err := directory(dir); err != nil {
 			errs = append(errs, fmt.Errorf("--image: %w", err))
 		}
+	}
+	if c.setup <= 0 {
+		errs = append(errs, fmt.Errorf("--setup-timeout %v: it must be positive", c.setup))
 	}
 	errs = append(errs, c.checkLimits()...)
 	if err := errors.Join(errs...); err != nil {

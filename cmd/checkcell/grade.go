@@ -79,7 +79,7 @@ func (f *gradeFlags) run(ctx context.Context, s streams, paths []string) error {
 		return err
 	}
 	path := intake.Path{
-		Runner: pausing(&sandbox.Runner{Backend: backend}), Limits: cell.limits, Image: cell.image, Workspace: cell.workspace,
+		Runner: pausing(&sandbox.Runner{Backend: backend, SetupBudget: f.cell.setup}), Limits: cell.limits, Image: cell.image, Workspace: cell.workspace,
 		Env: cell.env, AllowMissing: cell.allowMissing, Jobs: f.jobs,
 	}
 	err = enforced(ctx, backend, cell)

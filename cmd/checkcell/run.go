@@ -81,7 +81,7 @@ func (f *runFlags) run(ctx context.Context, s streams, args []string) error {
 	if err != nil {
 		return err
 	}
-	runner := pausing(&sandbox.Runner{Backend: backend})
+	runner := pausing(&sandbox.Runner{Backend: backend, SetupBudget: f.cell.setup})
 	live := &passThrough{}
 	if !f.json {
 		live = newPassThrough(s, f.raw)
