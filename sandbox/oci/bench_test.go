@@ -52,12 +52,9 @@ func bareBundle(b *testing.B, backend sandbox.Backend, spec sandbox.Spec) string
 			b.Errorf("Destroy: %v", err)
 		}
 	}()
-	cells, err := filepath.Glob("/run/checkcell/oci-*/cells/*")
-	if err != nil || len(cells) != 1 {
-		b.Fatalf("the cells are %q, %v, want one", cells, err)
-	}
+	from := bundleOf(b)
 	dir := b.TempDir()
-	if out, err := exec.Command("cp", "--archive", cells[0]+"/.", dir).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", "--archive", from.seen+"/.", dir).CombinedOutput(); err != nil {
 		b.Fatalf("copy the bundle: %v: %s", err, out)
 	}
 	file := filepath.Join(dir, "config.json")
@@ -66,7 +63,7 @@ func bareBundle(b *testing.B, backend sandbox.Backend, spec sandbox.Spec) string
 		b.Fatal(err)
 	}
 	var s specs.Spec
-	if err := json.Unmarshal(bytes.ReplaceAll(text, []byte(cells[0]), []byte(dir)), &s); err != nil {
+	if err := json.Unmarshal(bytes.ReplaceAll(text, []byte(from.dir), []byte(dir)), &s); err != nil {
 		b.Fatal(err)
 	}
 	s.Process.Args, s.Linux.CgroupsPath = []string{"/usr/bin/true"}, "checkcell-bench"
@@ -84,4 +81,29 @@ func bareBundle(b *testing.B, backend sandbox.Backend, spec sandbox.Spec) string
 		b.Fatal(err)
 	}
 	return dir
+}
+
+// seenBundle is the directory of a cell's bundle, and where it is seen from here.
+type seenBundle struct{ dir, seen string }
+
+// bundleOf finds the bundle of the one cell that there is, in the mount namespace of
+// its runtime.
+func bundleOf(b *testing.B) seenBundle {
+	b.Helper()
+	cells, err := filepath.Glob("/run/checkcell/oci-*/cells/*")
+	if err != nil || len(cells) != 1 {
+		b.Fatalf("the cells are %q, %v, want one", cells, err)
+	}
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, line := range lines {
+		args, err := os.ReadFile(line)
+		if err == nil && bytes.Contains(args, []byte("\x00--bundle\x00"+cells[0]+"\x00")) {
+			return seenBundle{cells[0], filepath.Join(filepath.Dir(line), "root", cells[0])}
+		}
+	}
+	b.Fatalf("no process runs the bundle %s", cells[0])
+	return seenBundle{}
 }

@@ -36,14 +36,14 @@ func (b *bundle) scratch(p container.Place) string {
 	return filepath.Join(b.dir, scratchName, strings.ReplaceAll(strings.TrimPrefix(p.Path, "/"), "/", "-"))
 }
 
-// write lays out the bundle in its directory, which is new.
+// write lays out the bundle in its directory, which is empty.
 func (b *bundle) write(o container.Order, initPath, cgroupsPath string, who ids, ownsKernel bool) error {
 	var err error
 	if b.root, err = container.NewRoot(o, initPath); err != nil {
 		return err
 	}
 	root := filepath.Join(b.dir, rootName)
-	for _, dir := range []string{b.dir, filepath.Join(b.dir, scratchName), root} {
+	for _, dir := range []string{filepath.Join(b.dir, scratchName), root} {
 		if err := os.Mkdir(dir, 0o711); err != nil {
 			return err
 		}

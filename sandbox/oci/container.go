@@ -62,7 +62,7 @@ func (r *running) make(ctx context.Context, o container.Order) error {
 	}
 	r.group = o.Group
 	r.bundle.dir = filepath.Join(b.home.Dir, cellsName, r.id)
-	if err := r.bundle.write(o, b.home.Init(), o.Group.RuntimePath(r.id), r.who, b.runtime.ownsKernel()); err != nil {
+	if err := os.Mkdir(r.bundle.dir, 0o711); err != nil {
 		return fmt.Errorf("lay out the container: %w", err)
 	}
 	r.cmd = b.runtime.run(filepath.Join(b.home.Dir, stateName), r.bundle.dir, r.id)
@@ -123,9 +123,10 @@ func onOwnThread(do func() error) error {
 	}
 }
 
-// start starts the runtime in a mount namespace of its own that has the tmpfs of
-// all writable places, which so goes with the container and is nowhere to be swept.
-// It must be called on a thread that nothing else will use.
+// start starts the runtime in a mount namespace of its own, which has the writable
+// places, and the bundle, in tmpfs: they go with the container, and are nowhere to
+// be swept, or to be removed one by one from a disk. It must be called on a thread
+// that nothing else will use.
 func (r *running) start(o container.Order) error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("make a mount namespace: %w", err)
@@ -133,9 +134,19 @@ func (r *running) start(o container.Order) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("keep mounts to ourselves: %w", err)
 	}
+	const flags = unix.MS_NOSUID | unix.MS_NODEV
+	ownsKernel := r.backend.runtime.ownsKernel()
+	if !ownsKernel { // runsc of December 2022 does not start from there
+		if err := unix.Mount("checkcell", r.bundle.dir, "tmpfs", flags, "size=4m,mode=711"); err != nil {
+			return fmt.Errorf("mount the bundle's tmpfs: %w", err)
+		}
+	}
+	if err := r.bundle.write(o, r.backend.home.Init(), o.Group.RuntimePath(r.id), r.who, ownsKernel); err != nil {
+		return fmt.Errorf("lay out the container: %w", err)
+	}
 	scratch := filepath.Join(r.bundle.dir, scratchName)
 	data := fmt.Sprintf("size=%d,nr_inodes=%d,mode=755", cellspec.Disk(o.Limits), o.Limits.Inodes)
-	if err := unix.Mount("checkcell", scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+	if err := unix.Mount("checkcell", scratch, "tmpfs", flags, data); err != nil {
 		return fmt.Errorf("mount the cell's tmpfs: %w", err)
 	}
 	for _, p := range r.bundle.root.Writable {
@@ -149,7 +160,6 @@ func (r *running) start(o container.Order) error {
 			return fmt.Errorf("make %s in the cell's tmpfs: %w", p.Path, err)
 		}
 	}
-	ownsKernel := r.backend.runtime.ownsKernel()
 	if err := o.Group.Enter(!ownsKernel); err != nil {
 		return err
 	}
