@@ -24,7 +24,12 @@ func TestMain(m *testing.M) { os.Exit(host.Main(m)) }
 // open returns a backend that the test's end closes.
 func open(t testing.TB, runtime string) *oci.Backend {
 	t.Helper()
-	b, err := oci.Open(t.Context(), oci.Config{Runtime: runtime})
+	return openIn(t, oci.Config{Runtime: runtime})
+}
+
+func openIn(t testing.TB, cfg oci.Config) *oci.Backend {
+	t.Helper()
+	b, err := oci.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,11 +109,15 @@ func TestSweepRunsc(t *testing.T) {
 // writes the number of an innocent process over each member of the runtime's records
 // that is called pidName, and sweeps.
 func crashAndSweep(t *testing.T, runtime, pidName string) {
-	if os.Getenv(host.InnerVar) != "" {
-		crash(t, runtime)
+	if dir := os.Getenv(host.InnerVar); dir != "" {
+		crash(t, runtime, dir)
+	}
+	dir := t.TempDir()                                         // not where a living checkcell may have its own
+	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil { // containers' users are mapped
+		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), host.InnerVar+"=1")
+	cmd.Env = append(os.Environ(), host.InnerVar+"="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
 		t.Fatalf("a supervisor that kills itself: %v: %s", err, out)
@@ -121,14 +130,14 @@ func crashAndSweep(t *testing.T, runtime, pidName string) {
 	if err := innocent.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if n := renumber(t, pidName, innocent.Process.Pid); n == 0 {
+	if n := renumber(t, dir, pidName, innocent.Process.Pid); n == 0 {
 		t.Errorf("no record of %s has a member %s", runtime, pidName)
 	}
-	b := open(t, "")
+	b := openIn(t, oci.Config{Dir: dir})
 	if _, err := b.Sweep(t.Context()); err != nil {
 		t.Errorf("Sweep: %v", err)
 	}
-	left, err := filepath.Glob("/run/checkcell/oci-*")
+	left, err := filepath.Glob(dir + "/oci-*")
 	if err != nil || len(left) != 1 {
 		t.Errorf("after the sweep there are %v, %v, want the living one's", left, err)
 	}
@@ -138,8 +147,8 @@ func crashAndSweep(t *testing.T, runtime, pidName string) {
 	}
 }
 
-func crash(t *testing.T, runtime string) {
-	b, err := oci.Open(t.Context(), oci.Config{Runtime: runtime, AllowMissing: []sandbox.Control{sandbox.ControlPIDs}})
+func crash(t *testing.T, runtime, dir string) {
+	b, err := oci.Open(t.Context(), oci.Config{Runtime: runtime, Dir: dir, AllowMissing: []sandbox.Control{sandbox.ControlPIDs}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,10 +164,10 @@ func crash(t *testing.T, runtime string) {
 
 // renumber writes pid over each member called name in the records of crashed
 // supervisors' runtimes, and returns how many there were.
-func renumber(t *testing.T, name string, pid int) int {
+func renumber(t *testing.T, dir, name string, pid int) int {
 	member := regexp.MustCompile(`"` + name + `":\d+`)
 	count := 0
-	err := filepath.WalkDir("/run/checkcell", func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() || !strings.Contains(path, "/state/") {
 			return err
 		}
