@@ -27,7 +27,7 @@ lint:
 	@.ci/deps lint
 	@.ci/lint
 
-fuzz: ## each target for FUZZTIME, a time or a count of inputs (500x)
+fuzz: ## each target for FUZZTIME
 	@.ci/deps test
 	.ci/fuzz $(FUZZTIME)
 
