@@ -24,7 +24,8 @@ func TestContainer(t *testing.T) {
 	host.Need(t, host.Root, host.CgroupV1, host.MemoryCgroup, host.PidsCgroup, host.UserNS, host.Bash, host.Docker)
 	leavesNothing(t)
 	image := buildContainer(t)
-	privileged := slices.Concat(unconfined, ourCapabilities(t), imagesOf(t, 0), []string{"--volume", "/sys/fs/cgroup:/sys/fs/cgroup"})
+	root := imagesOf(t, 0)
+	privileged := slices.Concat(unconfined, ourCapabilities(t), root, []string{"--volume", "/sys/fs/cgroup:/sys/fs/cgroup"})
 	user := append(imagesOf(t, 1000), "--user", "1000")
 	anyone := slices.Concat(unconfined, user)
 	const withoutGroups = "--allow-missing=cgroup,memory,pids,cpu,cpu-time"
@@ -44,7 +45,7 @@ func TestContainer(t *testing.T) {
 		{"an ordinary user", anyone, append(cell, withoutGroups, "--", "bash", "-c", hello), 7, "hello"},
 		{"grade by an ordinary user", anyone, []string{"grade", "--image", "localhost/shell:1", withoutGroups, "-"}, 0, "1 verified"},
 		{"an ordinary user without leave", anyone, append(cell, "--", "true"), 125, "can't enforce cgroup, memory, pids, cpu"},
-		{"root that may not mount", slices.Concat(unconfined, imagesOf(t, 0)), append(cell, withoutGroups, "--", "true"), 125, "docker run --user 1000"},
+		{"root that may not mount", slices.Concat(unconfined, root), append(cell, withoutGroups, "--", "true"), 125, "docker run --user 1000"},
 		{"a filter of system calls", user, append(cell, withoutGroups, "--", "true"), 125, "seccomp=unconfined"},
 		{"doctor in the usual container", nil, []string{"doctor"}, 4, "docker run --privileged"},
 	} {
