@@ -47,6 +47,12 @@ func TestRead(t *testing.T) {
 	if want := "limited timed_out, processes left and killed"; came != want {
 		t.Errorf("attacked() = %q, want %q", came, want)
 	}
+	if _, came, err := graded([]byte(`{"id":"i","verdict":"verified","result":{"outcome":{"kind":"exited","exit_code":0},"stdout":{}}}`)); err == nil {
+		t.Errorf("graded of a result without a hash = %q, want an error", came)
+	}
+	if _, came, _ = attacked([]byte(`{"name":"n","standing":"got through","detail":"stdout is \"have: 3\""}`)); came != `got through stdout is "have: 3"` {
+		t.Errorf("attacked() = %q, want what was printed as it is", came)
+	}
 	if _, _, err := graded([]byte("{")); err == nil {
 		t.Error("graded of half a line = nil, want an error")
 	}

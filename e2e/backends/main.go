@@ -179,8 +179,12 @@ func graded(line []byte) (name, came string, err error) {
 		if o.Signal != 0 {
 			came += fmt.Sprintf(" %d", o.Signal)
 		}
-		if sum := l.Result.Stdout.SHA256; o.Kind == "exited" {
-			came += " stdout " + sum[:min(len(sum), 8)]
+		sum := l.Result.Stdout.SHA256
+		if len(sum) < 8 {
+			return "", "", fmt.Errorf("read a grade: %s has stdout.sha256 %q, so nothing could be compared", l.ID, sum)
+		}
+		if o.Kind == "exited" {
+			came += " stdout " + sum[:8]
 		}
 	}
 	return l.ID, came, nil
@@ -189,7 +193,7 @@ func graded(line []byte) (name, came string, err error) {
 // chance is what no two runs have in common: how long one took, and how much of
 // what never ends on its own was there when it was stopped. Doctor has compared
 // those numbers with what is right for each attack.
-var chance = regexp.MustCompile(` after [0-9.]+[a-zµ]*s\b|: [0-9]+\b`)
+var chance = regexp.MustCompile(` after [0-9.]+[a-zµ]*s\b|(refused forks|processes left and killed|OOM kills): [0-9]+\b`)
 
 // attacked reads a line of doctor --attack; the summary has no name.
 func attacked(line []byte) (name, came string, err error) {
@@ -197,7 +201,7 @@ func attacked(line []byte) (name, came string, err error) {
 	if err := json.Unmarshal(line, &l); err != nil {
 		return "", "", fmt.Errorf("read an attack: %w", err)
 	}
-	return l.Name, strings.TrimSpace(l.Standing + " " + chance.ReplaceAllString(l.Detail, "")), nil
+	return l.Name, strings.TrimSpace(l.Standing + " " + chance.ReplaceAllString(l.Detail, "$1")), nil
 }
 
 // print prints the table, and returns how many cases differ without a reason.
